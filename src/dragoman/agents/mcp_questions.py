@@ -35,7 +35,13 @@ class UnsuitableAnswer(Exception):
 
 
 class ServerCall:
-    """A call in progress. Its task outlives a run that ends because the user has to answer."""
+    """A call in progress. Its task outlives a run that ends because the user has to answer.
+
+    Args:
+        call: calls the tool on the server.
+        can_ask: whether there is a user who can be asked.
+        first_answers: the answer to the server's first question, if it fits; for a call that is repeated.
+    """
 
     current: "ContextVar[ServerCall | None]" = ContextVar("current", default=None)
     """The call that a request of the server belongs to, where the transport knows it."""
@@ -43,13 +49,6 @@ class ServerCall:
     def __init__(
         self, call: Callable[[], Awaitable["CallToolResult"]], *, can_ask: bool, first_answers: Answers
     ) -> None:
-        """Start a call.
-
-        Args:
-            call: calls the tool on the server.
-            can_ask: whether there is a user who can be asked.
-            first_answers: the answer to the server's first question, if it fits; for a call that is repeated.
-        """
         self.form: ElicitRequestParams | None = None
         """What the server asks at the moment."""
         self.is_asking = False

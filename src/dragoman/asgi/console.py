@@ -54,7 +54,14 @@ class ConsoleLogin(Protocol):
 
 
 class WebConsole:
-    """The console's files."""
+    """The console's files.
+
+    Args:
+        fallback: the app that gets requests to `/` that do not accept HTML.
+        folder: where the built files are.
+        frame_ancestors: origins of pages that may show the console in a frame.
+        login: how users log in; None if they only can use keys.
+    """
 
     def __init__(
         self,
@@ -64,14 +71,6 @@ class WebConsole:
         frame_ancestors: Iterable[str] = (),
         login: ConsoleLogin | None = None,
     ) -> None:
-        """Serve the built files.
-
-        Args:
-            fallback: the app that gets requests to `/` that do not accept HTML.
-            folder: where the built files are.
-            frame_ancestors: origins of pages that may show the console in a frame.
-            login: how users log in; None if they only can use keys.
-        """
         self._login = login
         self._fallback = fallback
         self._folder = folder

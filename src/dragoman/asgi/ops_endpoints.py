@@ -41,7 +41,17 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class OpsHandlers(Handlers):
-    """The handlers of one server."""
+    """The handlers of one server.
+
+    Args:
+        readiness: returns `ready`, or in a word why not.
+        extra_status: returns members of `/readyz` that do not affect readiness.
+        audit: the audit log.
+        budgets: the token budgets.
+        are_metrics_public: whether `/metrics` needs no key.
+        exposition: returns the metrics.
+        build_openapi: builds the OpenAPI document; called once, on the first request for it.
+    """
 
     def __init__(
         self,
@@ -54,17 +64,6 @@ class OpsHandlers(Handlers):
         exposition: Callable[[], Awaitable[bytes]],
         build_openapi: Callable[[], JsonObject],
     ) -> None:
-        """Make the handlers.
-
-        Args:
-            readiness: returns `ready`, or in a word why not.
-            extra_status: returns members of `/readyz` that do not affect readiness.
-            audit: the audit log.
-            budgets: the token budgets.
-            are_metrics_public: whether `/metrics` needs no key.
-            exposition: returns the metrics.
-            build_openapi: builds the OpenAPI document; called once, on the first request for it.
-        """
         self._readiness = readiness
         self._extra_status = extra_status
         self._audit = audit

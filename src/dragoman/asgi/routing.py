@@ -60,19 +60,18 @@ class PathRouter:
 
 
 class StreamGuard:
-    """A protocol's app, wrapped so that its streams are counted and end when the key that opened them is revoked."""
+    """A protocol's app, wrapped so that its streams are counted and end when the key that opened them is revoked.
+
+    Args:
+        app: the app.
+        protocol: its label in metrics.
+        authenticator: reports revoked keys.
+        takes_websockets: pass WebSockets on to the app, which counts and ends them itself. Else they are refused.
+    """
 
     def __init__(
         self, app: App, protocol: str, authenticator: Authenticator, *, takes_websockets: bool = False
     ) -> None:
-        """Wrap a protocol's app.
-
-        Args:
-            app: the app.
-            protocol: its label in metrics.
-            authenticator: reports revoked keys.
-            takes_websockets: pass WebSockets on to the app, which counts and ends them itself. Else they are refused.
-        """
         self._app = app
         self._authenticator = authenticator
         self._takes_websockets = takes_websockets

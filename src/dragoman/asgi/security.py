@@ -76,6 +76,12 @@ class SecurityMiddleware:
 
     Host is one well-formed name ─► no API key in the URL ─► without keys: Host and Origin are ours, the body is
     declared ─► CORS preflight is answered here ─► app
+
+    Args:
+        app: gets the requests that pass.
+        origins: web pages that may call. Empty: any page; on a server without keys only the server's own.
+        hosts: names that `Host` may contain on a server without keys, in addition to loopback names.
+        is_keyless: the server has no keys, so only these checks keep foreign web pages out.
     """
 
     def __init__(
@@ -86,14 +92,6 @@ class SecurityMiddleware:
         hosts: Iterable[str] = (),
         is_keyless: bool = False,
     ) -> None:
-        """Wrap an app.
-
-        Args:
-            app: gets the requests that pass.
-            origins: web pages that may call. Empty: any page; on a server without keys only the server's own.
-            hosts: names that `Host` may contain on a server without keys, in addition to loopback names.
-            is_keyless: the server has no keys, so only these checks keep foreign web pages out.
-        """
         self._app = app
         self._origins = frozenset(origin.lower() for origin in origins)
         self._allows_any_origin = not is_keyless and (not self._origins or "*" in self._origins)

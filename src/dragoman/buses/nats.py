@@ -58,22 +58,23 @@ class HintCounts(NamedTuple):
 
 
 class NatsBus:
-    """`Bus` between all servers with the same NATS and subject prefix. Call `start` and `close`."""
+    """`Bus` between all servers with the same NATS and subject prefix. Call `start` and `close`.
+
+    `start` connects.
+
+    Args:
+        address: `nats://HOST:PORT`, or several separated by commas; may contain user and password or a token.
+        subject: prefix of all subjects, which separates installations that share a NATS.
+        key: the installation's secret for encrypting deltas; without one, deltas are not sent.
+        credentials: a credentials file, see `nats_credentials`; read for each connection.
+
+    Raises:
+        ValueError: the address is invalid.
+    """
 
     def __init__(
         self, address: str, *, subject: str = "dragoman", key: bytes | None = None, credentials: Path | None = None
     ) -> None:
-        """Does not connect yet.
-
-        Args:
-            address: `nats://HOST:PORT`, or several separated by commas; may contain user and password or a token.
-            subject: prefix of all subjects, which separates installations that share a NATS.
-            key: the installation's secret for encrypting deltas; without one, deltas are not sent.
-            credentials: a credentials file, see `nats_credentials`; read for each connection.
-
-        Raises:
-            ValueError: the address is invalid.
-        """
         self.is_connected = False
         self.deltas_group: str | None = None
         """Identifies the servers with the same key."""

@@ -62,13 +62,15 @@ Body = TypeVar("Body")
 
 
 class AapCodec:
-    """The codec for AAP v3."""
+    """The codec for AAP v3.
+
+    The server mounts the protocol at the path `base`.
+    """
 
     needs_agents = True
     needs_all_answers = True
 
     def __init__(self, base: str = BASE) -> None:
-        """Create a codec for a server that mounts the protocol at the path `base`."""
         self._base = base.rstrip("/")
         self._meta: wire.Meta | None = None
 
@@ -234,12 +236,13 @@ class AapTurn:
 
     Dragoman servers number the frames from 1: repeated frames are skipped, and a gap is an error. A turn of a server
     that does not number its frames is lost when the connection is.
+
+    It begins with `first_request`; without one the newest turn is read.
     """
 
     def __init__(
         self, handle: SessionHandle, first_request: Request | None, events_path: str, mode: wire.StreamMode
     ) -> None:
-        """Start a turn with `first_request`, or read the newest turn if that is None."""
         self.is_over = False
         self._handle = handle
         self._first_request = first_request

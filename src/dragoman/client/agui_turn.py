@@ -90,10 +90,11 @@ class AguiTurn:
     Dragoman servers send each frame's position in the thread's log as its id: a repeated request returns the same
     frames, and those that were decoded before are skipped. A joined thread starts with a snapshot; the characters
     emitted of each message are counted to skip repeated text. A stream without ids is lost when the connection is.
+
+    It begins with new messages, or joins the thread's newest run if `messages` is None.
     """
 
     def __init__(self, handle: SessionHandle, request: Request, messages: Sequence[JsonObject] | None) -> None:
-        """Start a run with new messages, or join the thread's newest run if `messages` is None."""
         self.is_over = False
         self.pending: tuple[Pending, ...] = ()
         self.snapshot: list[JsonObject] = []

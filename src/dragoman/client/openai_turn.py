@@ -81,19 +81,19 @@ class OpenAiTurn:
 
     One in the background is stored while it is generated: its stream is resumed after the last event's number. Any
     other is lost with its connection.
+
+    It starts a response, or reads one from its start.
+
+    Args:
+        handle: the session.
+        first_request: starts or reads the response.
+        base: the path under which the API is mounted.
+        sent: the input, to be repeated later if the server keeps no history.
     """
 
     def __init__(
         self, handle: SessionHandle, first_request: Request, base: str, sent: Sequence[JsonObject] = ()
     ) -> None:
-        """Start a response, or read one from its start.
-
-        Args:
-            handle: the session.
-            first_request: starts or reads the response.
-            base: the path under which the API is mounted.
-            sent: the input, to be repeated later if the server keeps no history.
-        """
         self.is_over = False
         self._handle = handle
         self._first_request = first_request

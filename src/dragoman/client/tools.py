@@ -20,10 +20,12 @@ ToolLike = Callable[..., Any] | RunnableTool | Tool
 
 
 class Toolbox:
-    """The client tools of a session."""
+    """The client tools of a session.
+
+    Raises DeclarationError if a function cannot be a tool.
+    """
 
     def __init__(self, tools: Iterable[ToolLike] = ()) -> None:
-        """Read the declarations. Raises DeclarationError if a function cannot be a tool."""
         self._tools: dict[str, RunnableTool] = {}
         specs: list[ToolSpec] = []
         for each in tools:

@@ -40,19 +40,19 @@ class DayFinder:
     """Finds the newest day with visible messages, reading the log backwards.
 
     Ordinals count all messages of the root loop from 1, hidden ones too.
+
+    It begins at the end of the log.
+
+    Args:
+        messages: the number of messages of the root loop.
+        before: only days before this one.
+        is_in_branch: whether the message that an event completed is in the active branch.
+        zone: the zone of the days.
     """
 
     def __init__(
         self, messages: int, before: date | None, is_in_branch: Callable[[int], bool], zone: tzinfo = UTC
     ) -> None:
-        """Begin at the end of the log.
-
-        Args:
-            messages: the number of messages of the root loop.
-            before: only days before this one.
-            is_in_branch: whether the message that an event completed is in the active branch.
-            zone: the zone of the days.
-        """
         self._zone = zone
         self._ordinal = messages
         self._before = before

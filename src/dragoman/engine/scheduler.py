@@ -90,7 +90,18 @@ class Occurrences(msgspec.Struct, frozen=True):
 
 # Large: the cached schedules, their timer and their fires change together.
 class Scheduler:
-    """All schedules, cached in memory. The store is authoritative; in a cluster it is read again."""
+    """All schedules, cached in memory. The store is authoritative; in a cluster it is read again.
+
+    Args:
+        store: stores them.
+        engine: runs them.
+        clock: decides what is due.
+        ids: for schedules, fires and sessions.
+        protocol: the one through which users see the sessions of fires.
+        max_concurrent_fires: further fires wait.
+        memory_enabled: whether memory is on in their sessions, if the agent does not declare it.
+        cluster_store: the other servers on the store; None if there can be none.
+    """
 
     def __init__(
         self,
@@ -104,16 +115,6 @@ class Scheduler:
         memory_enabled: bool | None = True,
         cluster_store: ScheduleClaims | None = None,
     ) -> None:
-        """Args:
-        store: stores them.
-        engine: runs them.
-        clock: decides what is due.
-        ids: for schedules, fires and sessions.
-        protocol: the one through which users see the sessions of fires.
-        max_concurrent_fires: further fires wait.
-        memory_enabled: whether memory is on in their sessions, if the agent does not declare it.
-        cluster_store: the other servers on the store; None if there can be none.
-        """
         self._cluster_store = cluster_store
         self._known_version = -1
         """The version of the schedules that are cached; -1 before the first read."""

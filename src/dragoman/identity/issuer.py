@@ -52,7 +52,16 @@ class _FetchFailed(Exception):
 
 
 class Issuer:
-    """An issuer's metadata and signing keys."""
+    """An issuer's metadata and signing keys.
+
+    Nothing is fetched before the first use.
+
+    Args:
+        url: the issuer, exactly as it stands in its tokens.
+        client: fetches the documents. Redirects are not followed.
+        jwks_url: where its keys are; None if its discovery document says it.
+        monotonic: a clock in seconds that is never set back.
+    """
 
     def __init__(
         self,
@@ -62,14 +71,6 @@ class Issuer:
         jwks_url: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is fetched yet.
-
-        Args:
-            url: the issuer, exactly as it stands in its tokens.
-            client: fetches the documents. Redirects are not followed.
-            jwks_url: where its keys are; None if its discovery document says it.
-            monotonic: a clock in seconds that is never set back.
-        """
         self.url = url
         self._jwks_url = jwks_url
         self._client = client

@@ -48,6 +48,15 @@ class FairThreads(Generic[C]):
     """Threads with one connection each. Waiting reads of one user are executed in order, users take turns.
 
     The user of a read is the `CALLER` of the task that asks for it. A read without one takes a turn by itself.
+
+    No thread is started before the first read.
+
+    Args:
+        threads: number of threads.
+        name: prefix of their names.
+        connect: opens a connection, on its thread.
+        run: runs a read on a connection. The last argument tells whether the caller was cancelled in the meantime.
+        limit_per_user: how many reads of one user may run or wait at the same time.
     """
 
     def __init__(
@@ -59,15 +68,6 @@ class FairThreads(Generic[C]):
         run: Callable[[C, Callable[..., Any], Callable[[], bool]], Any],
         limit_per_user: int | None = None,
     ) -> None:
-        """Start no thread before the first read.
-
-        Args:
-            threads: number of threads.
-            name: prefix of their names.
-            connect: opens a connection, on its thread.
-            run: runs a read on a connection. The last argument tells whether the caller was cancelled in the meantime.
-            limit_per_user: how many reads of one user may run or wait at the same time.
-        """
         self._max_threads = threads
         self._name = name
         self._connect = connect

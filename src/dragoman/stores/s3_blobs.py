@@ -62,10 +62,12 @@ def parse_address(address: str) -> BucketLocation:
 
 
 class S3Blobs:
-    """`BlobStore` in a bucket, under a prefix. Writes are atomic: each is one request."""
+    """`BlobStore` in a bucket, under a prefix. Writes are atomic: each is one request.
+
+    No request is made before the first use.
+    """
 
     def __init__(self, location: BucketLocation) -> None:
-        """Make no request yet."""
         self._display_url = f"s3://{location.bucket}/{location.prefix}"
         config: S3Config = {}
         if location.endpoint is not None:

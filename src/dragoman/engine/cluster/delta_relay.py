@@ -102,14 +102,15 @@ class Subscriber:
 
 
 class DeltaRelay:
-    """Both sides for one server: `announce` subscribes it to sessions, `send` serves the subscribers."""
+    """Both sides for one server: `announce` subscribes it to sessions, `send` serves the subscribers.
 
-    def __init__(self, bus: Bus, sessions: SessionRegistry, address: str) -> None:
-        """Args:
+    Args:
         bus: carries the updates, unless it cannot carry users' text.
         sessions: the sessions in memory.
         address: this server's unique address.
-        """
+    """
+
+    def __init__(self, bus: Bus, sessions: SessionRegistry, address: str) -> None:
         self._bus = bus
         self._sessions = sessions
         self._address = address

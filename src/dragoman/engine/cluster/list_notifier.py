@@ -38,17 +38,18 @@ log = structlog.get_logger(__name__)
 
 
 class SessionListNotifier:
-    """Notifies the watchers of the `SessionRegistry` of what other servers did."""
+    """Notifies the watchers of the `SessionRegistry` of what other servers did.
 
-    def __init__(
-        self, sessions: SessionRegistry, events: EventLog, bus: Bus, refresh: Callable[[LiveSession], Awaitable[None]]
-    ) -> None:
-        """Args:
+    Args:
         sessions: the sessions in memory, with their watchers.
         events: the log.
         bus: carries hints between the servers.
         refresh: reads what other servers wrote to a session in memory, which notifies the watchers.
-        """
+    """
+
+    def __init__(
+        self, sessions: SessionRegistry, events: EventLog, bus: Bus, refresh: Callable[[LiveSession], Awaitable[None]]
+    ) -> None:
         self.owners: Callable[[], Collection[UserId]] = tuple
         """Returns the users who are shown session lists here."""
         self._sessions = sessions

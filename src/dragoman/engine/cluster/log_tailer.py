@@ -44,18 +44,19 @@ log = structlog.get_logger(__name__)
 
 
 class LogTailer:
-    """Follows other servers' sessions, and informs other servers of this one's commits."""
+    """Follows other servers' sessions, and informs other servers of this one's commits.
 
-    def __init__(
-        self, cluster_store: SessionFeed, *, bus: Bus, sessions: SessionRegistry, ownership: Ownership, address: str
-    ) -> None:
-        """Args:
+    Args:
         cluster_store: where updates are read.
         bus: carries hints and deltas between the servers.
         sessions: the sessions in memory.
         ownership: which of them this server writes.
         address: this server's unique address for deltas.
-        """
+    """
+
+    def __init__(
+        self, cluster_store: SessionFeed, *, bus: Bus, sessions: SessionRegistry, ownership: Ownership, address: str
+    ) -> None:
         self._cluster_store = cluster_store
         self._bus = bus
         self._sessions = sessions

@@ -91,7 +91,17 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class RemoteCommands:
-    """Sends commands to other servers, and executes theirs."""
+    """Sends commands to other servers, and executes theirs.
+
+    Args:
+        cluster_store: stores commands and replies.
+        bus: carries hints between the servers.
+        ids: ids of commands.
+        sessions: the sessions in memory.
+        ownership: which of them this server writes.
+        log_tailer: reads here what a command did there.
+        perform: executes another server's command on a session whose run is here.
+    """
 
     def __init__(
         self,
@@ -104,15 +114,6 @@ class RemoteCommands:
         log_tailer: LogTailer,
         perform: Callable[[LiveSession, Command], Awaitable[Done | Moved]],
     ) -> None:
-        """Args:
-        cluster_store: stores commands and replies.
-        bus: carries hints between the servers.
-        ids: ids of commands.
-        sessions: the sessions in memory.
-        ownership: which of them this server writes.
-        log_tailer: reads here what a command did there.
-        perform: executes another server's command on a session whose run is here.
-        """
         self._cluster_store = cluster_store
         self._bus = bus
         self._new_id = ids.new

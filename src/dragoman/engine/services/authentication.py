@@ -55,17 +55,18 @@ class NoKeys:
 
 
 class KeysAndTokens:
-    """A server with keys, and with tokens if it has a verifier for them."""
+    """A server with keys, and with tokens if it has a verifier for them.
 
-    def __init__(
-        self, keys: KeyRing, clock: Clock, tokens: TokenVerifier | None = None, audit: AuditLog | None = None
-    ) -> None:
-        """Args:
+    Args:
         keys: the keys.
         clock: for the expiry of tokens.
         tokens: verifies tokens; None if only keys are accepted.
         audit: records logins and counts refusals.
-        """
+    """
+
+    def __init__(
+        self, keys: KeyRing, clock: Clock, tokens: TokenVerifier | None = None, audit: AuditLog | None = None
+    ) -> None:
         self._audit = audit
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         """Digests of the newest tokens, so that only the first use of each is recorded."""

@@ -47,7 +47,17 @@ log = structlog.get_logger(__name__)
 
 
 class KeyRing:
-    """All keys, cached by their digests; the store is authoritative."""
+    """All keys, cached by their digests; the store is authoritative.
+
+    Args:
+        store: stores the keys.
+        bus: announces changes on other servers.
+        clock: for expiries and last uses.
+        ids: for the keys' ids.
+        wrong_key_limit: how many wrong keys an address may send.
+        audit: records changes of keys.
+        hasher: computes their digests; None: they are plain.
+    """
 
     def __init__(
         self,
@@ -60,15 +70,6 @@ class KeyRing:
         audit: AuditLog | None = None,
         hasher: KeyHasher | None = None,
     ) -> None:
-        """Args:
-        store: stores the keys.
-        bus: announces changes on other servers.
-        clock: for expiries and last uses.
-        ids: for the keys' ids.
-        wrong_key_limit: how many wrong keys an address may send.
-        audit: records changes of keys.
-        hasher: computes their digests; None: they are plain.
-        """
         self._hasher = hasher or KeyHasher()
         self._store = store
         self._bus = bus

@@ -22,14 +22,14 @@ class RateLimit:
 
     A bucket is one number: the time when it will be full again (the generic cell rate algorithm). Full buckets are not
     remembered.
-    """
 
-    def __init__(self, per_minute: int, what: str, *, now: Callable[[], float] = time.monotonic) -> None:
-        """Args:
+    Args:
         per_minute: the limit; 0 for none.
         what: what is counted, for the refusal.
         now: seconds of a monotonic clock.
-        """
+    """
+
+    def __init__(self, per_minute: int, what: str, *, now: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = 60 / per_minute if per_minute else 0.0
         self._burst_s = 60 - self._interval_s
         self._what = what
@@ -71,14 +71,15 @@ class RateLimit:
 
 
 class ConcurrencyLimit:
-    """A number at the same time for each caller."""
+    """A number at the same time for each caller.
 
-    def __init__(self, limit: int, what: str, *, retry_after_s: int = 5) -> None:
-        """Args:
+    Args:
         limit: the limit; 0 for none.
         what: what is counted, for the refusal.
         retry_after_s: the seconds after which to try again.
-        """
+    """
+
+    def __init__(self, limit: int, what: str, *, retry_after_s: int = 5) -> None:
         self._limit = limit
         self._what = what
         self._retry_after_s = retry_after_s

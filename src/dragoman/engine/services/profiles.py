@@ -22,14 +22,15 @@ log = structlog.get_logger(__name__)
 
 
 class ProfileService:
-    """All profiles of a server."""
+    """All profiles of a server.
 
-    def __init__(self, profiles: ProfileStore, bus: Bus, audit: AuditLog | None = None) -> None:
-        """Args:
+    Args:
         profiles: stores them.
         bus: announces changes on other servers.
         audit: records changes of token limits.
-        """
+    """
+
+    def __init__(self, profiles: ProfileStore, bus: Bus, audit: AuditLog | None = None) -> None:
         self._profiles = profiles
         self._bus = bus
         self._audit = audit

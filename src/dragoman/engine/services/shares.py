@@ -24,17 +24,18 @@ log = structlog.get_logger(__name__)
 
 
 class ShareService:
-    """All links of a server."""
+    """All links of a server.
 
-    def __init__(
-        self, store: ShareStore, clock: Clock, *, guess_limit: RateLimit | None = None, audit: AuditLog | None = None
-    ) -> None:
-        """Args:
+    Args:
         store: where they are stored.
         clock: decides which have expired.
         guess_limit: how many unknown links an address may try.
         audit: records new and revoked links.
-        """
+    """
+
+    def __init__(
+        self, store: ShareStore, clock: Clock, *, guess_limit: RateLimit | None = None, audit: AuditLog | None = None
+    ) -> None:
         self._audit = audit
         self._store = store
         self._clock = clock

@@ -51,7 +51,14 @@ class _Limit(NamedTuple):
 
 
 class TokenBudgets:
-    """The budgets of all users and keys."""
+    """The budgets of all users and keys.
+
+    Args:
+        store: counts the tokens.
+        clock: for days and months.
+        of_user: returns the limits of a user.
+        of_key: returns the limits of a key.
+    """
 
     def __init__(
         self,
@@ -61,12 +68,6 @@ class TokenBudgets:
         of_user: Callable[[UserId], TokenLimits],
         of_key: Callable[[KeyId], TokenLimits] = lambda _: NO_LIMITS,
     ) -> None:
-        """Args:
-        store: counts the tokens.
-        clock: for days and months.
-        of_user: returns the limits of a user.
-        of_key: returns the limits of a key.
-        """
         self._store = store
         self._clock = clock
         self._of_user = of_user

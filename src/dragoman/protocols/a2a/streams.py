@@ -14,12 +14,14 @@ from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 
 
 class TaskFrames:
-    """Encodes the records of a task after a position."""
+    """Encodes the records of a task after a position.
+
+    It begins where the fold is. What happened up to `seen` is folded, but not sent.
+    """
 
     keep_alive = KEEP_ALIVE
 
     def __init__(self, fold: TaskFold, codec: Codec, *, seen: Cursor = Cursor(0)) -> None:  # noqa: B008  # immutable
-        """Begin where the fold is. What happened up to `seen` is folded, but not sent."""
         self.is_over = False
         self._fold = fold
         self._codec = codec

@@ -175,7 +175,6 @@ class TaskFold:
     """
 
     def __init__(self, task_id: RunId, session: SessionState) -> None:
-        """Begin before the task's first record."""
         self.task_id = task_id
         self.context_id = session.name or session.session_id
         self.phase: Literal["queued", "running", "asking", "over"] = "queued"

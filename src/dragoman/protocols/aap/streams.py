@@ -37,13 +37,15 @@ def parse_turn_cursor(last_event_id: str | None, turn: str | None) -> TurnCursor
 
 
 class SessionFrames:
-    """The frames of all turns, one after the other, each in the mode it was asked for in."""
+    """The frames of all turns, one after the other, each in the mode it was asked for in.
+
+    It begins between two turns, or inside a turn.
+    """
 
     keep_alive = KEEP_ALIVE
     is_over = False
 
     def __init__(self, requested_mode: wire.StreamMode | None, turn: TurnFrames | None = None) -> None:
-        """Begin between two turns, or inside a turn."""
         self._requested_mode = requested_mode
         self._turn = turn
 

@@ -396,6 +396,12 @@ class TurnFrames:
     """Encodes the records of one run as SSE frames, numbered from 1 (section 17).
 
     The same records always give the same frames with the same numbers, live and in every replay.
+
+    Args:
+        run_id: the run.
+        mode: `delta`; anything else is `message`.
+        prefix: precedes the number in `id:` lines.
+        skip: how many frames the client has seen; they are counted and not encoded.
     """
 
     __slots__ = ("_blocks", "_calls", "_is_delta", "_parked_calls", "_prefix", "_run_id", "_skip", "count", "is_over")
@@ -403,14 +409,6 @@ class TurnFrames:
     keep_alive = KEEP_ALIVE
 
     def __init__(self, run_id: RunId, mode: wire.StreamMode, *, prefix: str = "", skip: int = 0) -> None:
-        """Begin before the run's first record.
-
-        Args:
-            run_id: the run.
-            mode: `delta`; anything else is `message`.
-            prefix: precedes the number in `id:` lines.
-            skip: how many frames the client has seen; they are counted and not encoded.
-        """
         self._run_id = run_id
         self._calls = FlatCalls()
         self._parked_calls = _ParkedCalls()

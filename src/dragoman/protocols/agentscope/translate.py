@@ -95,7 +95,13 @@ class _OpenMessage(msgspec.Struct):
 
 # Large: any record may change the open message, the output and the numbering together.
 class ResponseEvents:
-    """Encodes the records of one run as frames, beginning with the run's first record."""
+    """Encodes the records of one run as frames, beginning with the run's first record.
+
+    Args:
+        agent: the name of the session's agent.
+        earlier: the calls that were open when the run began. Each is sent in front of its result.
+        skip: how many events the reader already has.
+    """
 
     def __init__(
         self,
@@ -106,13 +112,6 @@ class ResponseEvents:
         earlier: Mapping[CallId, CallOpened] | None = None,
         skip: int = 0,
     ) -> None:
-        """Prepare to encode a run.
-
-        Args:
-            agent: the name of the session's agent.
-            earlier: the calls that were open when the run began. Each is sent in front of its result.
-            skip: how many events the reader already has.
-        """
         self.response: wire.AgentResponse | None = None
         """The latest state of the response; None before the run has started."""
         self.options = ResponseOptions()

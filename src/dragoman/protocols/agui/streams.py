@@ -45,16 +45,18 @@ def complete_stream(events: Iterable[wire.Event]) -> Response:
 
 
 class RunEncoder:
-    """The frames of one run, up to its end."""
+    """The frames of one run, up to its end.
+
+    Args:
+        translator: turns the records of the run into events.
+        client_version: the version of the client.
+        question: the client's history up to the user's last message. It replaces what the client shows, if the run is
+            a new answer to that message and the client still shows the failed one.
+    """
 
     keep_alive = KEEP_ALIVE
 
     def __init__(self, translator: Translator, client_version: ClientVersion, question: Sequence[Message] = ()) -> None:
-        """Begin before the run's first record.
-
-        `question` is the client's history up to the user's last message. It replaces what the client shows, if the run
-        is a new answer to that message and the client still shows the failed one.
-        """
         self._translator = translator
         self._client_version: ClientVersion = client_version
         self._question = question
@@ -91,13 +93,15 @@ class RunEncoder:
 
 
 class ThreadEncoder:
-    """The frames of all runs of a thread, one run after the other, with what the application sent."""
+    """The frames of all runs of a thread, one run after the other, with what the application sent.
+
+    It begins before the thread's first record, or before the run that `after` is in; nothing up to it is sent.
+    """
 
     keep_alive = KEEP_ALIVE
     is_over = False
 
     def __init__(self, thread_id: str, after: Position | None) -> None:
-        """Begin before the thread's first record, or before the run that `after` is in; nothing up to it is sent."""
         self._thread_id = thread_id
         self._after = after
         self._translator: Translator | None = None

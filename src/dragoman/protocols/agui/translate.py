@@ -138,7 +138,15 @@ def _stamp(at: int, loop: LoopId) -> _Stamp:
 
 # Large: what is open in a stream, each in its own attribute.
 class Translator:
-    """Turns the records of one run into events. The same records give the same events, live and in every replay."""
+    """Turns the records of one run into events. The same records give the same events, live and in every replay.
+
+    Args:
+        run_id: the run's id in the core.
+        thread_id: the session's id for the client.
+        client_run_id: the run's id for the client; by default the one that the run was started with.
+        shows_input: also show what the application sent: user messages as texts, and its own results.
+        shows_blocks: show the images, files and data of answers.
+    """
 
     def __init__(
         self,
@@ -149,15 +157,6 @@ class Translator:
         shows_input: bool = False,
         shows_blocks: bool = True,
     ) -> None:
-        """Begin before the run's first record.
-
-        Args:
-            run_id: the run's id in the core.
-            thread_id: the session's id for the client.
-            client_run_id: the run's id for the client; by default the one that the run was started with.
-            shows_input: also show what the application sent: user messages as texts, and its own results.
-            shows_blocks: show the images, files and data of answers.
-        """
         self._run_id = run_id
         self._thread_id = thread_id
         self._client_run_id = client_run_id

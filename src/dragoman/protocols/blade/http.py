@@ -25,7 +25,16 @@ OLDEST_CLIENT_LEVEL = "0.4.17"
 
 
 class Blade:
-    """The protocol: mount `rest` at `/api` and `socket_server` at `/socket.io`. `openapi_routes` describes `rest`."""
+    """The protocol: mount `rest` at `/api` and `socket_server` at `/socket.io`. `openapi_routes` describes `rest`.
+
+    Args:
+        authenticate: identifies the caller of a request.
+        authenticator: identifies who connects, and reports revoked keys.
+        server_info: what the server reports about itself.
+        areas: the endpoints of REST besides those of sessions.
+        admit_stream: counts a connection against its user's limit.
+        patches: how growing turns are sent.
+    """
 
     def __init__(
         self,
@@ -39,16 +48,6 @@ class Blade:
         admit_stream: AdmitStream,
         patches: PatchOptions,
     ) -> None:
-        """Put the protocol together.
-
-        Args:
-            authenticate: identifies the caller of a request.
-            authenticator: identifies who connects, and reports revoked keys.
-            server_info: what the server reports about itself.
-            areas: the endpoints of REST besides those of sessions.
-            admit_stream: counts a connection against its user's limit.
-            patches: how growing turns are sent.
-        """
         areas = (
             ServerHandlers(engine, server_info, key_ring),
             SessionHandlers(engine, memory_default=server_info.memory_enabled),

@@ -80,7 +80,16 @@ def counted_error(protocol: str, errors: ErrorTable, error: Exception, **facts: 
 
 
 class ProtocolApp:
-    """Authenticates, checks the key's scope, dispatches, counts, and writes errors in the protocol's own shape."""
+    """Authenticates, checks the key's scope, dispatches, counts, and writes errors in the protocol's own shape.
+
+    Args:
+        name: the protocol's label in metrics.
+        routes: what it answers.
+        errors: its answers to failures, complete.
+        authenticate: identifies the caller.
+        credentials: finds the `Authorization` value of a request.
+        write_error: writes an error in the protocol's shape.
+    """
 
     def __init__(
         self,
@@ -92,16 +101,6 @@ class ProtocolApp:
         credentials: Callable[[Scope], str | None] = bearer_credentials,
         write_error: Callable[[ErrorResponse], Response] = error_body,
     ) -> None:
-        """Put a protocol together.
-
-        Args:
-            name: the protocol's label in metrics.
-            routes: what it answers.
-            errors: its answers to failures, complete.
-            authenticate: identifies the caller.
-            credentials: finds the `Authorization` value of a request.
-            write_error: writes an error in the protocol's shape.
-        """
         self._name = name
         self._router = Router(routes)
         self._errors = errors

@@ -30,12 +30,14 @@ class _PageFrames:
 
 
 class SharedFrames:
-    """What one stream reads of the log, in frames."""
+    """What one stream reads of the log, in frames.
+
+    The encoder has been fed nothing. Encoders of its type with an equal key make the same frames.
+    """
 
     __slots__ = ("_encoder", "_page", "_state")
 
     def __init__(self, encoder: FrameEncoder, key: Hashable) -> None:
-        """Begin with an encoder that was fed nothing. Encoders of its type with an equal key make the same frames."""
         self._encoder = encoder
         self._state: Hashable = type(encoder), key
         self._page: _PageFrames | None = None

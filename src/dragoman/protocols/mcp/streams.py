@@ -55,7 +55,15 @@ class AnsweredRequest(NamedTuple):
 
 
 class CallFrames:
-    """Encodes a turn as the answer to one request. A `FrameEncoder` that also has a clock."""
+    """Encodes a turn as the answer to one request. A `FrameEncoder` that also has a clock.
+
+    Args:
+        session: the turn's session.
+        turn: folds its records.
+        request: what is answered.
+        options: the protocol's settings.
+        live_from: what happened up to this position is folded and not sent.
+    """
 
     def __init__(
         self,
@@ -66,15 +74,6 @@ class CallFrames:
         *,
         live_from: Cursor,
     ) -> None:
-        """Begin before the turn's first record.
-
-        Args:
-            session: the turn's session.
-            turn: folds its records.
-            request: what is answered.
-            options: the protocol's settings.
-            live_from: what happened up to this position is folded and not sent.
-        """
         self.is_over = False
         self.result: JsonObject | None = None
         """The result, once there is one."""
@@ -269,10 +268,12 @@ class CallFrames:
 
 
 class _RunTimer:
-    """Measures how long runs take in sum; the time in which a person has a form before them does not count."""
+    """Measures how long runs take in sum; the time in which a person has a form before them does not count.
+
+    It begins stopped, with the time that runs may take; 0 for any.
+    """
 
     def __init__(self, limit_s: float) -> None:
-        """Begin stopped, with the time that runs may take; 0 for any."""
         self._left_s = limit_s
         self._loop = asyncio.get_running_loop()
         self._handle: asyncio.TimerHandle | None = None

@@ -157,10 +157,11 @@ class TurnSummary:
 
     running ──run stops, calls wait──► asking ──a run brings answers──► running ──run stops──► over
                                        asking ──a new message, or its calls are cancelled──► over
+
+    It begins before the start of the run that the user's message began.
     """
 
     def __init__(self, run_id: RunId) -> None:
-        """Begin before the start of the run that the user's message began."""
         self.run_id = run_id
         self.phase: Literal["running", "asking", "over"] = "running"
         self.active: RunId | None = None

@@ -151,7 +151,16 @@ def approval_notice(tool: str) -> str:
 
 
 class ChatEvents:
-    """Encodes the records of one run as chunks, and collects the answer."""
+    """Encodes the records of one run as chunks, and collects the answer.
+
+    Args:
+        run_id: the run.
+        model: the agent as the client called it.
+        is_stream: whether chunks are encoded, or only the answer is collected.
+        include_usage: whether the usage follows the last chunk.
+        cut: messages that a crash has cut off already. Others repeat them.
+        failed: the error that reports a failed run.
+    """
 
     keep_alive = KEEP_ALIVE
 
@@ -165,16 +174,6 @@ class ChatEvents:
         cut: Container[MessageId] = (),
         failed: type[RunFailed] = RunFailed,
     ) -> None:
-        """Prepare to encode a run.
-
-        Args:
-            run_id: the run.
-            model: the agent as the client called it.
-            is_stream: whether chunks are encoded, or only the answer is collected.
-            include_usage: whether the usage follows the last chunk.
-            cut: messages that a crash has cut off already. Others repeat them.
-            failed: the error that reports a failed run.
-        """
         self.is_over = False
         self.completion: Completion | None = None
         """The answer, once the run is over."""

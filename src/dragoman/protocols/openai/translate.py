@@ -89,7 +89,15 @@ def run_fields(started: RunStarted | None) -> RunFields:
 
 # Large: any record may change the open item, the output and the numbering together.
 class ResponseEvents:
-    """Encodes the records of one run as events, beginning with the run's first record."""
+    """Encodes the records of one run as events, beginning with the run's first record.
+
+    Args:
+        run_id: the run.
+        session_id: its session.
+        agent: the name of the session's agent.
+        earlier: the calls that the run begins to answer.
+        skip: how many events the reader already has; they are counted and not encoded.
+    """
 
     keep_alive = KEEP_ALIVE
 
@@ -102,15 +110,6 @@ class ResponseEvents:
         earlier: Mapping[CallId, EarlierCall] | None = None,
         skip: int = 0,
     ) -> None:
-        """Prepare to encode a run.
-
-        Args:
-            run_id: the run.
-            session_id: its session.
-            agent: the name of the session's agent.
-            earlier: the calls that the run begins to answer.
-            skip: how many events the reader already has; they are counted and not encoded.
-        """
         self.response: wire.Response | None = None
         """The response so far; None before the run has started."""
         self.fields = RunFields()

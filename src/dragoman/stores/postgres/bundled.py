@@ -65,18 +65,17 @@ def running_url(folder: Path) -> str | None:
 
 
 class BundledPostgres:
-    """A PostgreSQL in a data folder. Only one process at a time may use an instance for the same folder."""
+    """A PostgreSQL in a data folder. Only one process at a time may use an instance for the same folder.
+
+    Args:
+        folder: the data folder.
+        processes: how many processes will use the database, besides commands.
+
+    Raises:
+        BundledPostgresError: the package is not installed, or does not contain the version of the data.
+    """
 
     def __init__(self, folder: Path, *, processes: int) -> None:
-        """Find the programs.
-
-        Args:
-            folder: the data folder.
-            processes: how many processes will use the database, besides commands.
-
-        Raises:
-            BundledPostgresError: the package is not installed, or does not contain the version of the data.
-        """
         self._folder = folder.resolve() / FOLDER
         self._max_connections = processes * CONNECTIONS_PER_PROCESS + OTHER_CONNECTIONS
         self._programs = find_programs(folder)

@@ -46,15 +46,16 @@ log = structlog.get_logger(__name__)
 
 
 class PostgresCluster:
-    """`ClusterStore` over one database."""
+    """`ClusterStore` over one database.
 
-    def __init__(self, database: Database, *, folder_id: str, lease_s: float) -> None:
-        """Args:
+    Args:
         database: the shared database.
         folder_id: identifies something that only one living server has, such as a locked folder. A server that joins
             with the same id proves that the previous one is dead.
         lease_s: how long a server may be silent before others take over its sessions.
-        """
+    """
+
+    def __init__(self, database: Database, *, folder_id: str, lease_s: float) -> None:
         self._database = database
         self._folder_id = folder_id
         self._lease_s = lease_s

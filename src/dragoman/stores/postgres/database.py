@@ -73,22 +73,23 @@ class DatabaseInUse(StoreInUse):
 
 
 class Database:
-    """An open database. Reads and small writes go over a few connections, the log's writes over one of their own."""
+    """An open database. Reads and small writes go over a few connections, the log's writes over one of their own.
+
+    Opening it migrates the schema and locks the database according to `access`.
+
+    Args:
+        url: `postgresql://…`, or any other form that libpq accepts.
+        access: "exclusive" to write the log as the only server, "shared" with other servers, or "unlocked" without
+            writing the log, while servers may run.
+        is_migrated: migrate the schema; otherwise only a database of this release's schema is accepted.
+
+    Raises:
+        DatabaseInUse: another server has it.
+        WrongVersion: it is from a newer release, or holds another program's tables.
+        StoreUnavailable: it cannot be reached, or does not let this user in.
+    """
 
     def __init__(self, url: str, *, access: Access = "exclusive", is_migrated: bool = True) -> None:
-        """Connect, migrate the schema, and lock the database according to `access`.
-
-        Args:
-            url: `postgresql://…`, or any other form that libpq accepts.
-            access: "exclusive" to write the log as the only server, "shared" with other servers, or "unlocked" without
-                writing the log, while servers may run.
-            is_migrated: migrate the schema; otherwise only a database of this release's schema is accepted.
-
-        Raises:
-            DatabaseInUse: another server has it.
-            WrongVersion: it is from a newer release, or holds another program's tables.
-            StoreUnavailable: it cannot be reached, or does not let this user in.
-        """
         self.display_url = display_url(url)
         self.conninfo = build_conninfo(url)
         self.node_id: str | None = None
@@ -195,16 +196,16 @@ class ReconnectingConnection:
     """A connection that reconnects. Only one thread at a time may use it; any thread may interrupt it.
 
     It waits for a database that is briefly unavailable, unless something may have been committed.
+
+    It connects on first use.
+
+    Args:
+        conninfo: the address.
+        watchdog: knows whether the database answers.
+        access: the advisory lock to hold while connected; after a reconnection it must be acquired again.
     """
 
     def __init__(self, conninfo: str, watchdog: DatabaseWatchdog, *, access: Access = "unlocked") -> None:
-        """Connects on first use.
-
-        Args:
-            conninfo: the address.
-            watchdog: knows whether the database answers.
-            access: the advisory lock to hold while connected; after a reconnection it must be acquired again.
-        """
         self._conninfo = conninfo
         self._watchdog = watchdog
         self._lock_function: LiteralString | None = _LOCK_FUNCTIONS.get(access)

@@ -18,20 +18,19 @@ _BEGIN: dict[TransactionKind, LiteralString] = {
 
 
 class TransactionDatabase(Database):
-    """A database that is used by one caller, over one connection, in one transaction."""
+    """A database that is used by one caller, over one connection, in one transaction.
+
+    Args:
+        url: as for `Database`.
+        kind: "snapshot" reads what is committed now, while servers may run; "restore" writes, and is undone unless
+            `commit` is called.
+
+    Raises:
+        DatabaseInUse: a server runs on the database that is to be restored.
+        WrongVersion, StoreUnavailable: as for `Database`.
+    """
 
     def __init__(self, url: str, kind: TransactionKind) -> None:
-        """Begin the transaction.
-
-        Args:
-            url: as for `Database`.
-            kind: "snapshot" reads what is committed now, while servers may run; "restore" writes, and is undone unless
-                `commit` is called.
-
-        Raises:
-            DatabaseInUse: a server runs on the database that is to be restored.
-            WrongVersion, StoreUnavailable: as for `Database`.
-        """
         is_restored = kind == "restore"
         super().__init__(url, access="exclusive" if is_restored else "unlocked", is_migrated=is_restored)
         try:

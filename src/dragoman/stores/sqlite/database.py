@@ -36,21 +36,22 @@ class FolderInUse(StoreInUse):
 
 
 class Database:
-    """An open data folder, locked for this process."""
+    """An open data folder, locked for this process.
+
+    Opening it locks the folder and migrates the database.
+
+    Args:
+        folder: the data folder; created if it does not exist.
+        synchronous: what is synced to disk.
+        accept_loss: open it even if acknowledged commits in its write-ahead log cannot be read.
+
+    Raises:
+        FolderInUse: another process has it.
+        WrongVersion: its database is from a newer release or another program.
+        StoreUnavailable: it cannot be read or written now.
+    """
 
     def __init__(self, folder: Path, *, synchronous: Synchronous = "full", accept_loss: bool = False) -> None:
-        """Lock the folder, open the database and bring it up to date.
-
-        Args:
-            folder: the data folder; created if it does not exist.
-            synchronous: what is synced to disk.
-            accept_loss: open it even if acknowledged commits in its write-ahead log cannot be read.
-
-        Raises:
-            FolderInUse: another process has it.
-            WrongVersion: its database is from a newer release or another program.
-            StoreUnavailable: it cannot be read or written now.
-        """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         self._lock_descriptor = lock_folder(folder)

@@ -9,12 +9,14 @@ from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 
 
 class ThreadEncoder:
-    """The frames of all runs of a thread, or of one of them, after a position."""
+    """The frames of all runs of a thread, or of one of them, after a position.
+
+    It begins at the start of a run, where these calls are open.
+    """
 
     keep_alive = KEEP_ALIVE
 
     def __init__(self, thread_id: str, only_run_id: RunId | None, after: wire.EventId, calls: Calls) -> None:
-        """Begin at the start of a run, where these calls are open."""
         self._thread_id = thread_id
         self._only_run_id = only_run_id
         self._after = after

@@ -231,10 +231,12 @@ def is_shown(opened: CallOpened) -> bool:
 
 
 class RunEvents:
-    """Turns the records of one run into events. The same records give the same events with the same ids."""
+    """Turns the records of one run into events. The same records give the same events with the same ids.
+
+    It begins before the run's first record. The results of `calls`, which are open there, may come in this run.
+    """
 
     def __init__(self, run_id: RunId, thread_id: str, calls: Calls) -> None:
-        """Begin before the run's first record. The results of `calls`, which are open there, may come in this run."""
         self._run_id = run_id
         self._events = Translator(run_id, thread_id=thread_id, shows_blocks=False)
         self._run_fields: core.JsonObject = {"threadId": thread_id, "runId": run_id}
