@@ -540,13 +540,14 @@ _C = TypeVar("_C", bound=_InLoop)
 
 def deepest_first(calls: Iterable[_C], open_calls: Mapping[CallId, _C]) -> list[_C]:
     """The calls of sub-agents before those that started them; those of one loop in the order they were made."""
-    return sorted(calls, key=lambda call: -_depth(call, open_calls))
+    return sorted(calls, key=lambda call: -nesting_depth(call, open_calls))
 
 
-def _depth(call: _C, open_calls: Mapping[CallId, _C]) -> int:
+def nesting_depth(call: _C, open_calls: Mapping[CallId, _C]) -> int:
+    """The number of sub-agents around a call: 0 for a call of the session's agent."""
     forking = forking_call(call.loop)
     parent = None if forking is None else open_calls.get(forking)
-    return 0 if parent is None else 1 + _depth(parent, open_calls)
+    return 0 if parent is None else 1 + nesting_depth(parent, open_calls)
 
 
 # Start: what does the run begin with?

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import structlog
 
+from dragoman.core.admission import nesting_depth
 from dragoman.core.agent import Agent, AgentError, Deferred, Paused, RunnableTool, ToolFailed
 from dragoman.core.answers import (
     EDITED_RESULT,
@@ -359,7 +360,7 @@ class CallRunner:
         child = run.agent.child(call.call)
         if child is None:
             return settle_call(call, "failed", failed_result("there is no such sub-agent"), self._new_id)
-        if _depth(run.live, call) > MAX_DEPTH:
+        if nesting_depth(call, run.live.state.calls) >= MAX_DEPTH:
             return settle_call(call, "failed", failed_result("sub-agents are nested too deeply"), self._new_id)
         try:
             text = await self._run_fork(run, call, child, crashed)
@@ -373,13 +374,6 @@ class CallRunner:
             log.exception("sub-agent failed", call_id=call.call.call_id)
             return settle_call(call, "failed", failed_result("the sub-agent failed"), self._new_id)
         return settle_call(call, "done", result_content(text), self._new_id)
-
-
-def _depth(live: LiveSession, call: OpenCall) -> int:
-    depth, parent = 1, live.state.parent_call(call.loop)
-    while parent is not None:
-        depth, parent = depth + 1, live.state.parent_call(parent.loop)
-    return depth
 
 
 class ToolOutcome(NamedTuple):
