@@ -52,7 +52,7 @@ class AskingAgent(ScriptedAgent):
         return None
 
 
-async def test_every_protocol_shows_the_question_that_a_tool_asks_and_goes_on_with_the_answer(tmp_path: Path) -> None:
+async def test_every_protocol_shows_the_question_that_a_tool_asks_and_continues_with_the_answer(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP, encoding="utf-8")
     (clerk,) = load(str(tmp_path / "app.py"))
     async with running_socket_server(tmp_path / "data", agents=[clerk], rehearsal=False) as server:

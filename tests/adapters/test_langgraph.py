@@ -227,7 +227,7 @@ async def test_an_interrupt_in_a_tool_lets_its_own_call_wait(tmp_path: Path) -> 
         assert (settled.result.name, settled.result.content) == ("book", "Ritz: three nights")
 
 
-async def test_a_graph_that_stops_before_a_node_asks_whether_to_go_on(tmp_path: Path) -> None:
+async def test_a_graph_that_stops_before_a_node_asks_whether_to_continue(tmp_path: Path) -> None:
     graph = create_agent(said(calls(("add", {"a": 1, "b": 2})), "3"), [add], interrupt_before=["tools"])
     async with agent_harness(tmp_path, LangGraphAgent(graph, name="careful")) as harness:
         session = await harness.session()
@@ -280,7 +280,7 @@ async def place_of(session: Session, message_id: str) -> int:
     raise AssertionError(message_id)
 
 
-async def test_a_stopped_run_leaves_its_calls_closed_and_the_next_message_goes_on(tmp_path: Path) -> None:
+async def test_a_stopped_run_leaves_its_calls_closed_and_the_next_message_continues(tmp_path: Path) -> None:
     entered = asyncio.Event()
 
     async def hang() -> str:

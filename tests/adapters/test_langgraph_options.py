@@ -418,7 +418,7 @@ async def test_a_workflow_that_takes_messages_gets_those_that_it_does_not_keep(t
     assert conversation == ["1 + 2", "again"]
 
 
-async def test_a_graph_that_stops_after_a_node_asks_whether_to_go_on(tmp_path: Path) -> None:
+async def test_a_graph_that_stops_after_a_node_asks_whether_to_continue(tmp_path: Path) -> None:
     graph = create_agent(said(calls(("add", {"a": 1, "b": 2})), "3"), [add], interrupt_after=["tools"])
     async with agent_harness(tmp_path, LangGraphAgent(graph, name="careful")) as harness:
         session = await harness.session()

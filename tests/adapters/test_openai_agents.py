@@ -532,7 +532,7 @@ async def test_a_run_has_a_limit_of_model_steps() -> None:
         assert (await it.say("hi"))[-1] == "end: max_steps"
 
 
-async def test_a_stopped_run_stops_its_tool_and_the_next_turn_goes_on() -> None:
+async def test_a_stopped_run_stops_its_tool_and_the_next_turn_continues() -> None:
     gate = PauseGate()
 
     @function_tool

@@ -352,7 +352,7 @@ class City(BaseModel):
     people: int
 
 
-async def test_structured_output_is_json_text_and_the_next_turn_goes_on(world: World) -> None:
+async def test_structured_output_is_json_text_and_the_next_turn_continues(world: World) -> None:
     agent = FrameworkAgent(TestModel(custom_output_args={"name": "Oslo", "people": 700}), output_type=City)
     engine, live, log = await talk(world, agent)
     assert log == ['text: {"name":"Oslo","people":700}', "step", "end_turn"]

@@ -80,7 +80,7 @@ def test_of_agents_that_hand_back_to_a_triage_agent_the_triage_agent_is_served(t
     assert [agent.spec.name for agent in load(app(tmp_path, circle))] == ["triage"]
 
 
-def test_a_context_that_tools_expect_and_do_not_get_is_told_at_the_start(tmp_path: Path) -> None:
+def test_a_context_that_tools_expect_and_do_not_get_is_reported_at_the_start(tmp_path: Path) -> None:
     typed = (
         "from agents import Agent\nfrom dragoman.adapters.openai_agents import OpenAIAgentsAgent\n"
         "class Airline: ...\nbare = Agent[Airline](name='bare')\nother = Agent[Airline](name='other')\n"

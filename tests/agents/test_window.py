@@ -104,7 +104,7 @@ def test_an_ordered_conversation_has_every_call_with_its_result(messages: list[M
     assert order_for_model(found) == found
 
 
-def test_results_move_behind_their_calls_and_unpaired_ones_are_dropped() -> None:
+def test_results_move_after_their_calls_and_unpaired_ones_are_dropped() -> None:
     messages: list[Message] = [
         result_message("0"),
         call_message("b", "a", "open"),

@@ -48,7 +48,7 @@ class TwoBuses:
         self.subscribe = other.subscribe
 
 
-async def test_hints_go_on_when_the_database_is_back() -> None:
+async def test_hints_continue_when_the_database_is_back() -> None:
     with server() as postgres:
         url = postgres.url("postgres")
         async with server_bus(url) as one, server_bus(url) as other:

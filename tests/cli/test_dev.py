@@ -94,7 +94,7 @@ def dev_server(folder: Path) -> Iterator[DevServer]:
         server.process.kill()
 
 
-def test_a_conversation_goes_on_while_its_agent_is_edited(tmp_path: Path) -> None:
+def test_a_conversation_continues_while_its_agent_is_edited(tmp_path: Path) -> None:
     with dev_server(tmp_path) as server, Client(server.url, key=server.key) as client:
         session = client.create("echo")
         assert session.ask("a").text == "first: a"

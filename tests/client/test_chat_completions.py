@@ -58,7 +58,7 @@ async def test_an_agent_has_to_be_named_because_the_api_has_no_default(client: A
         await client.create()
 
 
-async def test_runs_end_early_and_the_session_goes_on(client: AsyncClient) -> None:
+async def test_runs_end_early_and_the_session_continues(client: AsyncClient) -> None:
     session = await client.create("rehearsal")
     assert (await session.ask(script({"say": "cut of"}, {"stop": "max_tokens"}))).end.reason == "max_tokens"
     assert (await session.ask(script({"say": "no"}, {"stop": "refusal"}))).end.reason == "refusal"

@@ -142,7 +142,7 @@ async def test_questions_are_forms_with_one_several_and_own_answers(console_page
     await console_page.wait_for_text("You chose staging, red, blue, Ada.")
 
 
-async def test_a_reload_in_the_middle_goes_on_and_two_windows_stay_the_same(
+async def test_a_reload_in_the_middle_continues_and_two_windows_stay_the_same(
     console_page: ConsolePage, chromium: Browser, console_server: SocketServer
 ) -> None:
     words = [f"{number} " for number in range(4_000)]

@@ -38,6 +38,6 @@ print("and done with more memory")
 @requirement("faults:50:memory")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
 @pytest.mark.parametrize("work", ["encode", "answer", "decode"])
-def test_what_does_not_fit_into_the_memory_is_refused_and_the_process_goes_on(work: str) -> None:
+def test_what_does_not_fit_into_the_memory_is_refused_and_the_process_continues(work: str) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, work], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "refused\nand done with more memory\n"), done.stderr

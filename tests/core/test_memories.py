@@ -54,7 +54,7 @@ def test_the_eight_most_relevant_experience_memories_are_selected() -> None:
     assert numbers(*fits, strange, message="Alpha, beta!") == [9, 6, 3, 10, 8, 7, 5, 4]
 
 
-def test_feedback_stands_before_experience() -> None:
+def test_feedback_comes_before_experience() -> None:
     assert numbers(a_memory(1), a_memory(2, "tea time", type="experience"), message="tea") == [1, 2]
 
 

@@ -137,7 +137,7 @@ def test_a_timeline_has_the_runs_of_a_turn_its_steps_calls_and_waits_and_nothing
     )
 
 
-def test_the_input_of_a_step_is_the_branch_before_it_behind_the_summary_without_what_a_crash_cut_off() -> None:
+def test_the_input_of_a_step_is_the_branch_before_it_after_the_summary_without_what_a_crash_cut_off() -> None:
     events = log_of(
         asked("forgotten"),
         *answered("a1", "summarized"),

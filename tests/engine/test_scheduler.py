@@ -438,7 +438,7 @@ async def test_only_a_change_of_the_times_computes_the_next_one_again(
     assert await scheduler_fixture.store.all() == [moved]
 
 
-async def test_a_disabled_schedule_does_not_fire_and_starts_anew_when_enabled(
+async def test_a_disabled_schedule_does_not_fire_and_starts_again_when_enabled(
     scheduler_fixture: SchedulerFixture,
 ) -> None:
     schedule = await scheduler_fixture.daily()

@@ -253,7 +253,7 @@ async def at_rest(log: PostgresLog) -> None:
 
 @requirement("faults:44:frozen", "faults:44:unknown")
 @pytest.mark.slow
-async def test_after_every_freeze_the_program_goes_on_with_all_that_it_accepted_and_nothing_that_it_refused(
+async def test_after_every_freeze_the_program_continues_with_all_that_it_accepted_and_nothing_that_it_refused(
     tmp_path: Path,
 ) -> None:
     chance = Random(11)

@@ -178,7 +178,9 @@ async def test_an_approval_over_cut_connections_is_given_once(others: Others, se
 
 
 @pytest.mark.parametrize("base", ["", "/old"], ids=["1.0", "0.3"])
-async def test_a_task_of_another_a2a_server_is_taken_up_after_a_crash_of_ours(others: Others, base: str) -> None:
+async def test_a_task_of_another_a2a_server_is_continued_after_a_crash_of_this_server(
+    others: Others, base: str
+) -> None:
     """It goes on while nobody reads it."""
     others.executor.speaks.clear()
     others.proxies[0].plan = lambda: None
@@ -188,7 +190,9 @@ async def test_a_task_of_another_a2a_server_is_taken_up_after_a_crash_of_ours(ot
     assert all(COUNTED.startswith(each) for each in cut)
 
 
-async def test_a_response_of_a_server_with_conversations_is_taken_up_after_a_crash_of_ours(tmp_path: Path) -> None:
+async def test_a_response_of_a_server_with_conversations_is_continued_after_a_crash_of_this_server(
+    tmp_path: Path,
+) -> None:
     """It takes each request as a new one, but has stored the response."""
     async with standard_only_server(tmp_path, WITHOUT_EXTENSIONS) as (url, key):
         served = RemoteAgent("openai", url, agent="rehearsal", key=key, name="player")

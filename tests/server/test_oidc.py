@@ -144,7 +144,9 @@ async def test_wrong_tokens_count_as_wrong_keys_and_expired_ones_do_not(tmp_path
 # --- streams and sockets ----------------------------------------------------------------------------------------------
 
 
-async def test_streams_and_sockets_end_when_their_token_expires_and_runs_go_on(tmp_path: Path, served: Served) -> None:
+async def test_streams_and_sockets_end_when_their_token_expires_and_runs_continue(
+    tmp_path: Path, served: Served
+) -> None:
     """The server's clock stands still, so that only the end of a stream takes the second that the token has left."""
     provider = served.provider
     settings = {"oidc_issuer": provider.url, "oidc_audience": [AUDIENCE], "oidc_leeway_s": 0, "manual_clock": True}

@@ -164,7 +164,7 @@ def test_servers_that_start_at_the_same_time_do_not_wait_for_each_other(monkeypa
     run(world())
 
 
-def test_a_server_that_joins_anew_tries_until_it_is_among_the_others() -> None:
+def test_a_server_that_joins_again_tries_until_it_is_among_the_others() -> None:
     """Its lease ended while it stood still; then the store failed in the middle of its coming back."""
 
     async def world() -> None:

@@ -192,7 +192,7 @@ async def test_a_change_is_found_under_its_new_words_only(store: MemoryStore) ->
     assert not await store.put(msgspec.structs.replace(changed, id=2), expected=changed)
 
 
-async def test_a_change_of_what_was_changed_meanwhile_is_made_anew(store: MemoryStore) -> None:
+async def test_a_change_of_what_was_changed_meanwhile_is_made_again(store: MemoryStore) -> None:
     (memory,) = await added(store, new("likes tea"))
     elsewhere = MemoryService(store, ManualClock()).change(ANN, 1, {"content": "likes coffee"})
     changed = await MemoryService(ConcurrentChangeStore(store, elsewhere), ManualClock()).change(

@@ -141,7 +141,7 @@ def test_an_empty_database_gets_the_newest_schema_once(empty_url: str) -> None:
     assert tables(empty_url) >= {"sessions", "events", "pieces", "runs", "calls", "names", "once", "keys", "blobs"}
 
 
-def test_of_several_that_start_at_once_one_migrates_and_all_go_on(empty_url: str) -> None:
+def test_of_several_that_start_at_once_one_migrates_and_all_continue(empty_url: str) -> None:
     def start(_: int) -> tuple[int, int]:
         with connect(empty_url) as connection:
             return migrate(connection)

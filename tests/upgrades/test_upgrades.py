@@ -70,7 +70,7 @@ def data(request: pytest.FixtureRequest, unpacked: Path, postgres: Postgres) -> 
 
 
 @pytest.mark.one_server
-async def test_data_of_a_release_is_shown_as_it_was_and_goes_on(data: Data) -> None:
+async def test_data_of_a_release_is_shown_as_it_was_and_continues(data: Data) -> None:
     expected = data.expected
     assert await data.exported() == expected["stores"]
     async with data.server() as server:

@@ -234,7 +234,7 @@ async def test_a_server_takes_only_runs_of_agents_that_it_serves(two_engines: Tw
 
 
 @requirement("faults:42:begins-anew")
-async def test_a_server_whose_lease_ended_writes_nothing_more_and_begins_anew(two_engines: TwoEngines) -> None:
+async def test_a_server_whose_lease_ended_writes_nothing_more_and_begins_again(two_engines: TwoEngines) -> None:
     gate = two_engines.world.pausing_tool("gate", on_restart="repeat")
     two_engines.world.scripts["go"] = [["one ", CallTool("gate")], ["two"]]
     live = await open_session(two_engines.first)
@@ -385,7 +385,7 @@ async def test_messages_to_both_at_once_are_played_one_after_the_other_and_none_
     assert said[1::2] == [f"You said: {text}" for text in said[::2]]
 
 
-async def test_a_server_that_cannot_join_anew_refuses_in_time(
+async def test_a_server_that_cannot_join_again_refuses_in_time(
     two_engines: TwoEngines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its database may be away for hours: requests fail at once in the meantime."""

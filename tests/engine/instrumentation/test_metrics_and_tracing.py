@@ -116,7 +116,7 @@ def test_no_span_is_created_unless_tracing_is_enabled() -> None:
         assert (run, tool, model_span("m")) == (None, None, None)
 
 
-def test_a_tool_call_stands_below_its_run(spans: InMemorySpanExporter) -> None:
+def test_a_tool_call_is_below_its_run(spans: InMemorySpanExporter) -> None:
     with run_span("assistant", "s-1", "r-1"), tool_span("add", "c-1"):
         pass
     tool, run = spans.get_finished_spans()

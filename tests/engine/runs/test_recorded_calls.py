@@ -300,7 +300,7 @@ async def test_the_permission_that_a_call_needs_follows_the_sessions_grants(worl
     assert needs == ["nothing", "permission", "missing", "permission", "nothing", "missing"]
 
 
-async def test_an_unattended_run_goes_on_with_a_denial(world: World) -> None:
+async def test_an_unattended_run_continues_with_a_denial(world: World) -> None:
     seen: list[Any] = []
     world.agents["player"] = asking("permission", seen=seen)
     engine = await world.start()
@@ -368,7 +368,7 @@ async def test_a_server_that_dies_at_any_commit_runs_no_recorded_call_twice(mome
     assert results == {"first ok", "second ok", "third ok", "cut short"}
 
 
-async def test_a_sub_agents_recorded_call_waits_and_goes_on_like_its_parents(world: World) -> None:
+async def test_a_sub_agents_recorded_call_waits_and_continues_like_its_parents(world: World) -> None:
     executed: list[str] = []
     below = FrameworkAgent(partial(booking, executed))
     world.scripts["go"] = [[fork("below")], ["home"]]

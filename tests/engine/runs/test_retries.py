@@ -77,7 +77,7 @@ async def test_each_attempt_has_the_tools_whole_time(world: World) -> None:
     assert (await lines(world, live))[-1] == "done: flaky fine"
 
 
-async def test_a_call_that_waits_is_not_retried_and_begins_to_count_anew(world: World) -> None:
+async def test_a_call_that_waits_is_not_retried_and_counts_from_zero_again(world: World) -> None:
     question = Deferred("question", {"questions": [{"question": "Which?", "options": [{"label": "a"}]}]})
     tool = flaky(world, ValueError("before"), question, ValueError("after"))
     live = await open_session(await world.start())

@@ -46,7 +46,7 @@ async def test_a_sleep_ends_at_its_time_and_nobody_sees_it(world: World) -> None
 
 
 @pytest.mark.parametrize("is_planned", [True, False])
-async def test_a_sleep_goes_on_after_a_restart_and_ends_at_once_if_its_time_has_passed(is_planned: bool) -> None:
+async def test_a_sleep_continues_after_a_restart_and_ends_at_once_if_its_time_has_passed(is_planned: bool) -> None:
     async with running_world(SimulatedLog()) as world:
         world.agents["player"] = sleeper
         log = FaultyLog(world.store)

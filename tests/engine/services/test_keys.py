@@ -143,7 +143,7 @@ async def test_digests_need_the_pepper_and_follow_its_rotation(key_ring_fixture:
         rotated.principal_for(secret, HERE)
 
 
-async def test_a_key_of_release_0_1_0_goes_on_and_gets_a_digest_with_the_pepper_at_its_next_use(
+async def test_a_key_of_release_0_1_0_continues_and_gets_a_digest_with_the_pepper_at_its_next_use(
     key_ring_fixture: KeyRingFixture,
 ) -> None:
     plain = KeyRing(key_ring_fixture.store, LocalBus(), key_ring_fixture.clock, key_ring_fixture.ids)

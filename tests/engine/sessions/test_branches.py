@@ -42,7 +42,7 @@ async def visible_history(engine: Engine, live: LiveSession) -> list[str]:
     return texts(await engine.history.messages(live))
 
 
-async def test_a_rewound_session_goes_on_from_the_earlier_point(any_world: World) -> None:
+async def test_a_rewound_session_continues_from_the_earlier_point(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
     for text in ("one", "two", "three"):
@@ -171,7 +171,7 @@ async def test_a_call_that_was_open_where_a_branch_begins_is_cancelled_for_the_m
         await send(engine, live, answer_request(Decision(call_id=call.call.call_id, granted=True)))
 
 
-async def test_the_branch_that_was_left_can_be_gone_on_with(any_world: World) -> None:
+async def test_the_branch_that_was_left_can_be_continued(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
     for text in ("one", "two"):

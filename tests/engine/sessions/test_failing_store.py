@@ -101,7 +101,7 @@ def _with_interruption() -> list[list[str]]:
     return [["go", "one two  echo()", "Tool call interrupted: the server restarted", "three four"]]
 
 
-async def test_a_run_whose_commit_failed_goes_on_although_nobody_asks_for_it(any_world: World) -> None:
+async def test_a_run_whose_commit_failed_continues_although_nobody_asks_for_it(any_world: World) -> None:
     log = FaultyLog(any_world.store)
     gate = any_world.pausing_tool("gate")
     any_world.scripts["go"] = [["one ", wait_until_durable, gate, "two"]]
@@ -120,7 +120,7 @@ async def test_a_run_whose_commit_failed_goes_on_although_nobody_asks_for_it(any
     assert sum(isinstance(each.event, RunResumed) for each in events) >= 1
 
 
-async def test_readers_are_notified_and_can_go_on_where_they_were(any_world: World) -> None:
+async def test_readers_are_notified_and_can_continue_where_they_were(any_world: World) -> None:
     log = FaultyLog(any_world.store)
     gate = any_world.pausing_tool("gate")
     any_world.scripts["go"] = [["one ", wait_until_durable, gate, "two"]]

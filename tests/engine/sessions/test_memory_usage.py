@@ -380,7 +380,7 @@ async def test_a_compaction_keeps_the_history_and_every_pair(any_world: World, k
     assert compacted.summary == f"up to {keep}"
 
 
-async def test_a_second_compaction_goes_on_from_the_first(any_world: World) -> None:
+async def test_a_second_compaction_continues_from_the_first(any_world: World) -> None:
     engine, live = await compacting_session(any_world, "sum up")
     for _ in range(3):
         await play(engine, live, "call")

@@ -276,7 +276,7 @@ async def test_a_reader_of_a_session_that_was_stored_with_open_blocks_sees_them_
     assert texts(await any_world.history(live.state.session_id)) == ["go", "one two ", "one two three"]
 
 
-async def test_a_position_behind_the_end_of_the_stream_waits_for_what_comes(world: World) -> None:
+async def test_a_position_after_the_end_of_the_stream_waits_for_what_comes(world: World) -> None:
     engine = await world.start()
     live = await open_session(engine)
     await play(engine, live, "one")

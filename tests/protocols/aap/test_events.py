@@ -136,7 +136,7 @@ async def test_a_hundred_readers_that_join_anywhere_all_see_the_same_end(
 
 @requirement("aap:events:mode")
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_turn_goes_on_in_its_own_mode_unless_another_is_asked_for(aap_client: AapClient, mode: Mode) -> None:
+async def test_a_turn_continues_in_its_own_mode_unless_another_is_asked_for(aap_client: AapClient, mode: Mode) -> None:
     session = await aap_client.create(**TOOLS)
     turn = await session.run(RICH, mode)
     by_default = parse_frames((await session.events("0")).body)
@@ -324,7 +324,7 @@ async def test_a_watch_continues_from_any_of_its_ids_over_finished_turns(aap_cli
 
 
 @requirement("aap:events:watch-ids", "aap:events:watch")
-async def test_a_continued_watch_goes_on_with_later_turns(aap_client: AapClient) -> None:
+async def test_a_continued_watch_continues_with_later_turns(aap_client: AapClient) -> None:
     session = await aap_client.create()
     watching = await session.watch()
     await session.run("one", "delta")

@@ -73,7 +73,7 @@ def lines_of(client: AapClient) -> list[tuple[str, str]]:
 
 
 @requirement("aap:turn:disconnect-goes-on")
-async def test_a_turn_of_mode_none_goes_on_without_its_client(app_server: AppServer, tool_gates: Any) -> None:
+async def test_a_turn_of_mode_none_continues_without_its_client(app_server: AppServer, tool_gates: Any) -> None:
     client = app_server.aap_client("alice")
     session = await client.create("gated", server_tools=enabled_tools("hold"))
     body = json.dumps({"messages": [user(script(call("hold", gate="gone"), {"say": "done"}))]}).encode()

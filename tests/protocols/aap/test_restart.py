@@ -106,7 +106,7 @@ async def test_a_deleted_session_stays_deleted(open_app_server: AppServerFactory
 
 @requirement("aap:turn:restart", "aap:texts:interrupted", "aap:events:restart")
 @pytest.mark.parametrize("mode", STREAMS)
-async def test_a_turn_cut_by_a_restart_goes_on_and_its_started_tool_is_not_run_again(
+async def test_a_turn_cut_by_a_restart_continues_and_its_started_tool_is_not_run_again(
     open_app_server: AppServerFactory, mode: Mode
 ) -> None:
     async with open_app_server(drain_s=0) as server:

@@ -149,7 +149,7 @@ async def test_a_client_result_is_in_no_stream_and_a_call_is_whole(aap_client: A
 
 @requirement("aap:sse:unbuffered", "aap:sse:start-first")
 @pytest.mark.parametrize("mode", STREAMS)
-async def test_an_event_arrives_while_the_turn_has_not_gone_on(
+async def test_an_event_arrives_while_the_turn_has_not_continued(
     aap_client: AapClient, mode: Mode, tool_gates: Any
 ) -> None:
     session = await aap_client.create("gated", server_tools=enabled_tools("hold"))
@@ -259,7 +259,7 @@ async def test_a_reader_that_reads_late_gets_every_delta_in_order(aap_client: Aa
 
 
 @requirement("aap:turn:disconnect-goes-on")
-async def test_a_request_without_a_stream_ends_with_its_client_and_the_turn_goes_on(
+async def test_a_request_without_a_stream_ends_with_its_client_and_the_turn_continues(
     app_server: AppServer, tool_gates: Any
 ) -> None:
     client = app_server.aap_client("alice")

@@ -76,7 +76,7 @@ async def test_idle_answers_to_unknown_and_to_settled_calls_are_distinguished(aa
 )
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("turned", [False, True])
-async def test_waiting_all_answers_in_any_order_go_on(aap_client: AapClient, mode: Mode, turned: bool) -> None:
+async def test_waiting_all_answers_in_any_order_continue(aap_client: AapClient, mode: Mode, turned: bool) -> None:
     session, asked = await session_with_mixed_calls(aap_client)
     paint, stamp, add = asked.calls
     answers = [result(paint, "blue"), grant(stamp)]
@@ -273,7 +273,7 @@ async def test_after_25_model_calls_the_turn_ends_with_max_steps(aap_client: Aap
 
 
 @requirement("aap:step:max-steps")
-async def test_25_model_calls_are_not_too_many_and_each_request_counts_anew(aap_client: AapClient) -> None:
+async def test_25_model_calls_are_not_too_many_and_each_request_counts_from_zero(aap_client: AapClient) -> None:
     session = await aap_client.create(server_tools=enabled_tools("add"), tools=[client_tool("paint")])
     play = script(*[call("add", a=1, b=1)] * 24, call("paint"), *[call("add", a=1, b=1)] * 24, {"say": "through"})
     asked = await session.run(play)
@@ -378,7 +378,7 @@ async def test_a_tool_that_is_off_or_not_there_never_runs(aap_client: AapClient,
     ("reason", "text"),
     [(None, "Tool call denied"), ("not today", "Tool call denied: not today"), ("", "Tool call denied")],
 )
-async def test_a_denial_is_a_result_with_its_reason_and_the_turn_goes_on(
+async def test_a_denial_is_a_result_with_its_reason_and_the_turn_continues(
     aap_client: AapClient, mode: Mode, reason: str | None, text: str
 ) -> None:
     session = await aap_client.create(server_tools=enabled_tools("stamp", trust=False))

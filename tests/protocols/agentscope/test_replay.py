@@ -248,7 +248,7 @@ async def test_a_stopping_server_ends_a_stream_and_sends_the_rest_after_a_restar
 
 
 @requirement("agentscope:durable:drain", "agentscope:errors:draining")
-async def test_a_client_that_waits_for_the_response_is_told_that_the_run_continues(
+async def test_a_client_that_waits_for_the_response_learns_that_the_run_continues(
     open_app_server: AppServerFactory,
 ) -> None:
     async with open_app_server() as server:

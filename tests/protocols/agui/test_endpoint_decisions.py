@@ -163,7 +163,7 @@ def test_a_message_whose_run_failed_is_asked_again_with_or_without_what_the_run_
 
 
 @requirement("ag-ui-b:branch:shorter")
-def test_a_new_message_behind_a_shorter_history_branches_there() -> None:
+def test_a_new_message_after_a_shorter_history_branches_there() -> None:
     thread = Thread().say("first", "u1").say("second", "u2")
     instead = thread.decide(user("first", "u1"), ANSWER, user("instead", "u3"))
     assert (texts(instead), instead.branch) == (["instead"], BranchPoint(thread.known["u2"]))
@@ -171,7 +171,7 @@ def test_a_new_message_behind_a_shorter_history_branches_there() -> None:
 
 
 @requirement("ag-ui-b:branch:sibling")
-def test_a_new_message_behind_another_branch_continues_that_branch() -> None:
+def test_a_new_message_after_another_branch_continues_that_branch() -> None:
     thread = Thread().say("first", "u1").say("second", "u2")
     branched_before, end = thread.known["u2"], len(thread.log)
     thread.write(Branched(hidden_ranges=((branched_before, end),)))
@@ -218,7 +218,7 @@ def test_an_active_run_gives_way_to_a_message_and_is_joined_by_a_repeated_answer
 
 
 @requirement("ag-ui-b:interrupts:unanswered", "ag-ui-b:interrupts:new-message")
-def test_an_open_interrupt_must_be_covered_by_what_goes_on() -> None:
+def test_every_open_interrupt_must_be_answered_to_continue() -> None:
     thread = Thread().say("first", "u1", "tool_use", a_call("permission"))
     with pytest.raises(ResultsMissing):
         thread.decide(user("second", "u2"))

@@ -95,7 +95,7 @@ async def test_a_history_that_ends_in_a_known_message_gets_a_new_answer(endpoint
 
 
 @requirement("ag-ui-b:branch:shorter")
-async def test_a_new_message_behind_a_shorter_history_branches_there(endpoint: Endpoint) -> None:
+async def test_a_new_message_after_a_shorter_history_branches_there(endpoint: Endpoint) -> None:
     body = an_input(messages=[user("first", "u1")])
     await endpoint.run(body)
     await endpoint.run({**body, "runId": "2", "messages": [user("second", "u2")]})
@@ -107,7 +107,7 @@ async def test_a_new_message_behind_a_shorter_history_branches_there(endpoint: E
 
 
 @requirement("ag-ui-b:branch:sibling")
-async def test_a_new_message_behind_an_inactive_branch_continues_that_branch(endpoint: Endpoint) -> None:
+async def test_a_new_message_after_an_inactive_branch_continues_that_branch(endpoint: Endpoint) -> None:
     body = an_input(messages=[user("first", "u1")])
     await endpoint.run(body)
     await endpoint.run({**body, "runId": "2", "messages": [user("second", "u2")]})

@@ -132,7 +132,7 @@ async def test_aborting_stops_the_run_on_the_server(pages: Pages, socket_server:
 
 
 @requirement("ag-ui-b:package:reconnects")
-async def test_a_run_goes_on_when_the_server_is_killed(tmp_path: Path, modules: dict[Version, Path]) -> None:
+async def test_a_run_continues_when_the_server_is_killed(tmp_path: Path, modules: dict[Version, Path]) -> None:
     async with (
         server_process(tmp_path) as server,
         official_clients() as official,

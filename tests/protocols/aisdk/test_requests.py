@@ -263,7 +263,7 @@ async def test_whatever_a_page_resends_runs_no_tool_without_a_decision(pages: Pa
 
 
 @requirement("ai-sdk:busy:watched", "ai-sdk:disconnect:policy", "ai-sdk:send:retry")
-async def test_a_watched_run_is_not_replaced_and_goes_on_without_its_client(pages: Pages, chat: str) -> None:
+async def test_a_watched_run_is_not_replaced_and_continues_without_its_client(pages: Pages, chat: str) -> None:
     slow = user(script({"say": "Now. "}, {"wait_ms": 60_000}), "u1")
     stream = await pages.open("POST", "", {"id": chat, "messages": [slow]})
     head = await stream.chunk()

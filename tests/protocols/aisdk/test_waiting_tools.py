@@ -114,7 +114,7 @@ async def test_a_tool_that_asks_while_it_runs_is_answered_in_the_same_message(
 
 
 @requirement("ai-sdk:answers:waiting")
-async def test_a_tool_that_is_denied_while_it_runs_does_not_go_on(browser: Browser) -> None:
+async def test_a_tool_that_is_denied_while_it_runs_does_not_continue(browser: Browser) -> None:
     page = await browser.load()
     do, options = approve(await page.send("refund"), browser.version, approved=False)
     seen = await page.do(do, options=options)

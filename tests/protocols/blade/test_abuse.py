@@ -129,7 +129,7 @@ async def test_a_frame_that_is_no_packet_ends_its_connection_without_a_line_of_t
 
 
 @requirement("blade:abuse:frames")
-async def test_an_event_without_its_binary_part_is_rejected_and_those_behind_it_are_handled(alice: RestClient) -> None:
+async def test_an_event_without_its_binary_part_is_rejected_and_those_after_it_are_handled(alice: RestClient) -> None:
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
     message = "the event came without its binary part"
     async with connect(url) as ws, asyncio.timeout(60):

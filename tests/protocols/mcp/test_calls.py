@@ -333,7 +333,7 @@ async def test_several_calls_are_asked_for_one_by_one(alice_at_host: McpClient) 
 
 
 @requirement("mcp:forms:other-protocol")
-async def test_an_answer_over_another_protocol_goes_on_with_the_call(
+async def test_an_answer_over_another_protocol_continues_with_the_call(
     app_server: AppServer, alice_at_host: McpClient
 ) -> None:
     stream = await alice_at_host.open(STAMP)
@@ -405,7 +405,7 @@ async def test_a_stream_begins_with_an_id_where_clients_can_read_it(
 
 
 @requirement("mcp:resume:continue", "mcp:disconnect:old")
-async def test_a_broken_stream_goes_on_after_its_last_event(app_server: AppServer, alice_at_host: McpClient) -> None:
+async def test_a_broken_stream_continues_after_its_last_event(app_server: AppServer, alice_at_host: McpClient) -> None:
     stream = await alice_at_host.open(STAMP, token=5, request_id="my call")
     form = await stream.until("elicitation/create")
     await stream.stream.disconnect()

@@ -93,7 +93,7 @@ async def test_headers_that_disagree_with_the_body_are_refused(alice: McpClient,
 
 
 @requirement("mcp:new:headers")
-async def test_the_name_of_a_tool_stands_in_a_header_too(alice: McpClient) -> None:
+async def test_the_name_of_a_tool_is_in_a_header_too(alice: McpClient) -> None:
     message = alice.message("tools/call", {"name": "rehearsal", "arguments": {"message": "hello"}})
     encoded = f"=?base64?{b64encode(b'rehearsal').decode()}?="
     assert (await alice.post(message, mcp_name=encoded)).status == 200

@@ -114,7 +114,7 @@ async def test_other_http_methods_are_refused(alice: McpClient) -> None:
 
 
 @requirement("mcp:transport:version")
-async def test_an_unknown_version_is_told_which_are_served(alice: McpClient) -> None:
+async def test_an_unknown_version_is_refused_with_those_that_are_served(alice: McpClient) -> None:
     answer = await alice.post(ping(), mcp_protocol_version="2099-01-01")
     assert answer.status == 400
     assert json.loads(answer.body)["error"] == {
@@ -163,7 +163,7 @@ async def test_without_a_key_nothing_is_answered_and_a_reading_key_cannot_call(a
         ("POST", "/register"),
     ],
 )
-async def test_there_is_no_authorization_server_and_hosts_are_told_so_in_json(
+async def test_there_is_no_authorization_server_and_hosts_learn_it_in_json(
     app_server: AppServer, method: str, path: str
 ) -> None:
     answer = await app_server.connection.request(method, path, headers=[("accept", "text/html")], body=b"")

@@ -144,7 +144,7 @@ async def test_openais_client_keeps_a_session_with_a_default_header(
 
 
 @requirement("openai-chat:answer:stream", "openai-chat:session:calls")
-async def test_langchain_talks_calls_tools_and_goes_on(socket_server: SocketServer) -> None:
+async def test_langchain_talks_calls_tools_and_continues(socket_server: SocketServer) -> None:
     async with openai.DefaultAsyncHttpxClient() as http:
         await talk_with_langchain(
             ChatOpenAI(

@@ -90,7 +90,7 @@ async def test_without_a_key_nothing_is_listed_or_left_behind(open_app_server: A
 
 
 @requirement("openai-chat:answer:approval")
-async def test_in_a_passing_session_approvals_are_denied_and_the_agent_goes_on(chat: ChatClient) -> None:
+async def test_in_a_passing_session_approvals_are_denied_and_the_agent_continues(chat: ChatClient) -> None:
     assert "nobody can be asked" in await chat.say(STAMP)
 
 
@@ -294,7 +294,7 @@ async def test_in_a_kept_session_approvals_wait_and_no_text_grants_them(
 
 
 @requirement("openai-chat:answer:approval", "openai-chat:session:list")
-async def test_what_goes_on_after_an_approval_in_another_client_belongs_to_the_same_answer(
+async def test_what_continues_after_an_approval_in_another_client_belongs_to_the_same_answer(
     kept: ChatClient, app_server: AppServer
 ) -> None:
     session = (await kept.send(STAMP)).headers["x-dragoman-session"]

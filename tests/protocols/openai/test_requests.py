@@ -132,7 +132,7 @@ async def test_a_choice_of_tools_keeps_others_from_the_model(alice: OpenAiClient
 
 
 @requirement("openai:request:max-calls")
-async def test_calls_behind_the_limit_of_a_response_fail_and_the_agent_answers(alice: OpenAiClient) -> None:
+async def test_calls_beyond_the_limit_of_a_response_fail_and_the_agent_answers(alice: OpenAiClient) -> None:
     add = {"name": "add", "input": {"a": 1, "b": 2}}
     steps = script({"call": add}, {"calls": [{"name": "pick", "input": {}}, add, add]}, {"say": "done"})
     first = await alice.respond(steps, max_tool_calls=2, tools=[function("pick")])
@@ -161,7 +161,7 @@ async def test_instructions_hold_for_a_run_and_system_messages_stay(alice: OpenA
 
 
 @requirement("openai:request:system")
-async def test_instructions_behind_the_users_message_stay_and_alone_they_are_answered(alice: OpenAiClient) -> None:
+async def test_instructions_after_the_users_message_stay_and_alone_they_are_answered(alice: OpenAiClient) -> None:
     asked, kind = {"role": "user", "content": script({"recall": "system"})}, {"role": "developer", "content": "be kind"}
     assert text_of(await alice.respond([asked, kind])) == "be kind"
     assert text_of(await alice.respond([kind, {**asked, "role": "system"}])) == "be kind"

@@ -408,7 +408,7 @@ async def test_closing_the_connection_stops_a_run_that_is_not_streamed(alice: Op
 
 
 @requirement("openai:disconnect:exceptions")
-async def test_background_watched_and_continued_runs_go_on(alice: OpenAiClient) -> None:
+async def test_background_watched_and_continued_runs_continue(alice: OpenAiClient) -> None:
     paused = script({"say": "begun"}, {"wait_ms": 150}, {"say": " done"})
     in_background = await alice.stream(paused, background=True)
     watched = await alice.stream(paused)

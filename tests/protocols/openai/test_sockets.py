@@ -172,7 +172,7 @@ async def test_an_error_and_the_end_of_a_connection_delete_what_it_kept(
 
 
 @requirement("openai:websocket:errors")
-async def test_a_wrong_message_gets_an_error_and_the_connection_goes_on(socket: Socket) -> None:
+async def test_a_wrong_message_gets_an_error_and_the_connection_continues(socket: Socket) -> None:
     for text, refused in (
         ("{", (400, "invalid_json", "")),
         ("[]", (400, "invalid_json", "")),

@@ -230,7 +230,7 @@ async def test_input_that_is_too_long_for_the_model_is_refused_unless_something_
 
 
 @requirement("openai:stream:replay")
-async def test_a_stream_continues_behind_any_event(alice: OpenAiClient) -> None:
+async def test_a_stream_continues_after_any_event(alice: OpenAiClient) -> None:
     reader = await alice.stream(script({"think": "Hm."}, call("add", a=1, b=2), {"say": "three", "size": 1}))
     response = await reader.end()
     last = len(reader.events) - 2

@@ -71,7 +71,7 @@ def test_entries_are_numbered_from_0_in_the_order_of_their_start(scribe: LogGene
 
 @requirement("blade:catch-up:snapshot")
 @given(conversations, st.data())
-def test_who_comes_in_the_middle_of_a_chat_goes_on_from_a_snapshot_without_a_gap(
+def test_who_comes_in_the_middle_of_a_chat_continues_from_a_snapshot_without_a_gap(
     scribe: LogGenerator, data: st.DataObject
 ) -> None:
     records = list(scribe.stream)

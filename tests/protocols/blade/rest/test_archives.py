@@ -119,7 +119,7 @@ async def recorded_session(caller: RestClient) -> str:
 
 
 @requirement("blade:archive:export", "blade:archive:round-trip", "blade:archive:import")
-async def test_a_session_is_exported_imported_and_gone_on_with(alice: RestClient, bob: RestClient) -> None:
+async def test_a_session_is_exported_imported_and_continued(alice: RestClient, bob: RestClient) -> None:
     session = await recorded_session(alice)
     answer = await exported(alice, session)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/zip")

@@ -129,7 +129,7 @@ async def test_the_recorded_changes_of_mode_hold_whatever_the_client_sends(alice
 
 
 @requirement("blade:replay:state")
-async def test_how_far_a_replay_is_stands_in_its_session_and_is_reported_when_it_changes(alice: RestClient) -> None:
+async def test_the_progress_of_a_replay_is_in_its_session_and_is_reported_when_it_changes(alice: RestClient) -> None:
     source = await recorded(alice, "hello", "hello again")
     replay = await replay_of(alice, source, speed=2)
     state = {"source_session_id": source, "status": "waiting", "speed": 2, "position": 0, "total": 2}

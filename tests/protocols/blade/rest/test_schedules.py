@@ -133,7 +133,7 @@ async def test_an_expiry_without_an_offset_and_a_missing_field_are_422(alice: Cl
 
 
 @requirement("blade:schedules:change")
-async def test_a_change_finds_the_next_time_anew(app_server: AppServer, alice: Client) -> None:
+async def test_a_change_recalculates_the_next_time(app_server: AppServer, alice: Client) -> None:
     displayed = await created(alice, expires_at="2027-01-01T00:00:00Z", model="m", solution_id="rehearsal-bare")
     app_server.clock.advance(minutes=1)
     path = f"{TASKS}/{displayed['id']}"

@@ -445,7 +445,7 @@ async def test_a_run_through_another_protocol_changes_status_and_title_in_the_li
 
 
 @requirement("blade:socket:lists")
-async def test_no_socket_is_told_of_a_session_that_no_list_shows(alice: RestClient) -> None:
+async def test_no_socket_gets_news_of_a_session_that_no_list_shows(alice: RestClient) -> None:
     """A chat completion has a session that ends with its answer."""
     asked = {"model": "rehearsal", "messages": [{"role": "user", "content": "hello"}]}
     headers = {"authorization": f"Bearer {alice.key}"}
@@ -462,7 +462,7 @@ async def test_no_socket_is_told_of_a_session_that_no_list_shows(alice: RestClie
 
 @requirement("blade:socket:lists")
 @pytest.mark.parametrize("is_following", [True, False])
-async def test_every_socket_of_the_owner_is_told_what_a_list_of_sessions_shows(
+async def test_every_socket_of_the_owner_gets_what_a_list_of_sessions_shows(
     alice: RestClient, is_following: bool
 ) -> None:
     async with socket_client(alice.url, alice.key) as listing, socket_client(alice.url, alice.key) as actor:

@@ -70,7 +70,7 @@ async def test_a_question_pauses_its_turn_and_the_answer_completes_it(alice: Res
 
 
 @requirement("blade:questions:text")
-async def test_what_is_said_along_with_an_answer_stands_in_its_turn(alice: RestClient) -> None:
+async def test_what_is_said_along_with_an_answer_is_in_its_turn(alice: RestClient) -> None:
     session = await alice.session()
     async with socket_client(alice.url, alice.key) as socket:
         request = await socket.send(session, "ask me")
@@ -103,7 +103,7 @@ async def test_a_wrong_answer_changes_nothing(alice: RestClient, value: dict[str
 
 
 @requirement("blade:questions:several")
-async def test_questions_are_answered_one_by_one_and_the_last_answer_goes_on(alice: RestClient) -> None:
+async def test_questions_are_answered_one_by_one_and_the_last_answer_continues(alice: RestClient) -> None:
     session = await alice.session()
     both = {"calls": [{"name": "AskUserQuestion", "input": {"questions": [TWO]}}] * 2}
     async with socket_client(alice.url, alice.key) as socket:
@@ -305,7 +305,7 @@ async def test_an_answer_with_a_schema_fits_it_or_the_chat_fails(alice: RestClie
 
 
 @requirement("blade:whatif:branch", "blade:whatif:deprecated")
-async def test_what_if_goes_on_from_an_earlier_entry_and_loses_nothing(alice: RestClient) -> None:
+async def test_what_if_continues_from_an_earlier_entry_and_loses_nothing(alice: RestClient) -> None:
     session = await alice.session()
     async with socket_client(alice.url, alice.key) as socket:
         await socket.send(session, "one")

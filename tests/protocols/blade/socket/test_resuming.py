@@ -26,7 +26,7 @@ def numbers(events: list[Event]) -> list[int]:
 
 
 @requirement("blade:catch-up:snapshot", "blade:catch-up:goes-on")
-async def test_who_subscribes_in_mid_chat_gets_a_snapshot_and_goes_on(alice: RestClient) -> None:
+async def test_who_subscribes_in_mid_chat_gets_a_snapshot_and_continues(alice: RestClient) -> None:
     session = await alice.session()
     async with socket_client(alice.url, alice.key) as first:
         await first.call("chat:send", {"session_id": session, "message": WAITING})

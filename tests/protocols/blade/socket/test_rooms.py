@@ -127,7 +127,7 @@ async def test_who_never_reads_is_cut_off_when_too_much_waits() -> None:
 
 
 @requirement("blade:rooms:lost")
-async def test_who_follows_a_session_goes_on_when_its_store_failed_and_works_again(
+async def test_who_follows_a_session_continues_when_its_store_failed_and_works_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "RELOAD_DELAY_S", 0.01)

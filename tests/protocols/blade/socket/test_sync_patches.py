@@ -23,7 +23,7 @@ def is_sync(name: str, payload: dict[str, Json]) -> bool:
 
 @requirement("blade:patches:sync")
 @pytest.mark.parametrize("form", [{}, {"event_format": "raw"}])
-async def test_a_sync_patch_holds_the_turn_as_it_stands_and_counts_as_nothing(tmp_path: Path, form: Json) -> None:
+async def test_a_sync_patch_holds_the_turn_as_it_is_and_counts_as_nothing(tmp_path: Path, form: Json) -> None:
     async with running_socket_server(tmp_path, blade_sync_patch_ms=1) as app_server:
         alice = RestClient(url_of(app_server), app_server.key("alice"))
         session = await alice.session()
