@@ -28,7 +28,7 @@ from tests.engine.world import (
     wait_for_end,
 )
 
-PASSING = Lifetime(idle_s=0, waiting_s=3600)
+EPHEMERAL = Lifetime(idle_s=0, waiting_s=3600)
 KEPT = Lifetime(idle_s=86400, waiting_s=86400)
 HOUR_S = 3600.0 + CLUSTER_GRACE_S
 ASK = ToolSpec(name="ask", description="", parameters={"type": "object"})
@@ -83,10 +83,10 @@ async def test_a_session_can_be_listed_while_its_run_is_active(world: World) -> 
     assert not live.state.settings.unlisted
 
 
-async def test_a_passing_session_is_deleted_after_its_answer_and_never_listed(any_world: World) -> None:
+async def test_an_ephemeral_session_is_deleted_after_its_answer_and_never_listed(any_world: World) -> None:
     engine = await any_world.start()
     expired = ExpiredSessions(engine)
-    live = await open_unlisted(engine, PASSING)
+    live = await open_unlisted(engine, EPHEMERAL)
     with engine.lease(live):
         await play(engine, live, "hi")
         any_world.clock.move(HOUR_S)
@@ -98,12 +98,12 @@ async def test_a_passing_session_is_deleted_after_its_answer_and_never_listed(an
     await expired.close()
 
 
-async def test_a_passing_session_is_deleted_as_soon_as_its_answer_was_sent(world: World) -> None:
+async def test_an_ephemeral_session_is_deleted_as_soon_as_its_answer_was_sent(world: World) -> None:
     engine = await world.start()
     deleted: list[str] = []
     engine.watch(lambda live, events: None, lambda session_id, owner: deleted.append(session_id))
     expired = ExpiredSessions(engine)
-    live = await open_unlisted(engine, PASSING)
+    live = await open_unlisted(engine, EPHEMERAL)
     await play(engine, live, "hi")
     expired.check(live)
     await wait_until_gone(engine, live)
@@ -114,7 +114,7 @@ async def test_a_session_whose_calls_wait_is_kept_longer(any_world: World) -> No
     any_world.scripts["call"] = [[CallTool("ask")], ["done"]]
     engine = await any_world.start()
     expired = ExpiredSessions(engine)
-    waiting, answered = [await open_unlisted(engine, PASSING, client_tools=(ASK,)) for _ in range(2)]
+    waiting, answered = [await open_unlisted(engine, EPHEMERAL, client_tools=(ASK,)) for _ in range(2)]
     for live in (waiting, answered):
         await play(engine, live, "call")
     any_world.clock.move(1800)
@@ -130,12 +130,12 @@ async def test_a_session_whose_calls_wait_is_kept_longer(any_world: World) -> No
     assert not await is_there(engine, waiting)
 
 
-async def test_after_a_crash_the_run_of_a_passing_session_does_not_continue(world: World) -> None:
+async def test_after_a_crash_the_run_of_an_ephemeral_session_does_not_continue(world: World) -> None:
     gate = world.pausing_tool("work", on_restart="repeat")
     world.scripts["work"] = [[CallTool("work")], ["done"]]
     log = FaultyLog(world.store)
     engine = await world.start(log)
-    live = await open_unlisted(engine, PASSING)
+    live = await open_unlisted(engine, EPHEMERAL)
     await send(engine, live, "work")
     async with asyncio.timeout(DEADLINE_S):
         await gate.entered.wait()
@@ -191,7 +191,7 @@ async def test_permissions_are_waited_for_like_client_tools(world: World, grante
     world.scripts["call"] = [[CallTool("careful", {"value": "v"})], ["done"]]
     engine = await world.start()
     expired = ExpiredSessions(engine)
-    live = await open_unlisted(engine, PASSING)
+    live = await open_unlisted(engine, EPHEMERAL)
     await play(engine, live, "call")
     await expired.tick()
     (call,) = live.state.waiting_calls()

@@ -31,7 +31,10 @@ REQUIREMENTS = (
             "answer:too-long",
             "A conversation that is too long for the model is `context_length_exceeded`, a wrong request",
         ),
-        ("answer:approval", "Approvals: denied in a passing session; a notice in a kept one, which text never grants"),
+        (
+            "answer:approval",
+            "Approvals: denied in an ephemeral session; a notice in a kept one, which text never grants",
+        ),
         ("answer:cut", "What a crash cut off is in no answer; in a stream that showed it already, a notice follows it"),
         ("answer:question", "A question is text, and the next message in the session answers it"),
     ),
@@ -39,7 +42,7 @@ REQUIREMENTS = (
         "6.3",
         ("session:calls", "Tool messages at the end answer the calls of the session that waits for them, all of them"),
         ("session:key", "A session key names a kept, listed session of the owner, whichever header brings it"),
-        ("session:passing", "Without a key nothing is listed or left behind"),
+        ("session:ephemeral", "Without a key nothing is listed or left behind"),
         ("session:disconnect", "Closing the connection stops the run"),
         ("session:idempotency", "The same idempotency key and body get the first answer again; another body is 409"),
         ("session:list", "The list is compared with the log: next turn, edit, again, or aside"),
@@ -49,7 +52,7 @@ REQUIREMENTS = (
     *_of(
         "6.4",
         ("calls:reopened", "Results whose session is gone continue from the list, and no call becomes a server's"),
-        ("calls:limit", "The number of passing sessions whose calls wait is limited for each owner"),
+        ("calls:limit", "The number of ephemeral sessions whose calls wait is limited for each owner"),
     ),
     *_of(
         "8.3",

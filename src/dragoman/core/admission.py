@@ -202,7 +202,7 @@ def check_settings_change(state: SessionState, change: SettingsChange) -> None:
 
 def with_listing(settings: SessionSettings, request: Submit, change: SettingsChange) -> SettingsChange:
     """The request's change of settings, extended by the listing of an unlisted session that is used again."""
-    if settings.unlisted and not request.keeps_unlisted and not settings.is_passing:
+    if settings.unlisted and not request.keeps_unlisted and not settings.is_ephemeral:
         return msgspec.structs.replace(change, unlisted=False)
     return change
 

@@ -116,7 +116,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Runs that a client deleted: they cannot be retrieved any more, but their messages stay, as others follow them."""
 
     @property
-    def is_passing(self) -> bool:
+    def is_ephemeral(self) -> bool:
         """Whether the session ends with its answer."""
         return self.unlisted and self.lifetime is not None and not self.lifetime.idle_s
 

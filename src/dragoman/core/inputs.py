@@ -81,7 +81,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
         keeps_parameters: a run that continues after answers keeps those parameters that are not named here.
         metadata: what is stored with the run beside its input.
         keeps_unlisted: leave an unlisted session out of the lists. Any other input makes it listed, unless it is
-            passing.
+            ephemeral.
     """
 
     protocol: ProtocolName

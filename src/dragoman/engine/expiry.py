@@ -67,7 +67,7 @@ class ExpiredSessions:
 
     def check(self, session: SessionView) -> None:
         """Delete a session if its answer was all that it lived for. Returns at once."""
-        if session.state.settings.is_passing:
+        if session.state.settings.is_ephemeral:
             self._tasks.start(self._delete_quietly(session.state.session_id, session.state.owner), "expired sessions")
 
     async def tick(self) -> None:

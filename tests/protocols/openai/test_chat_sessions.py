@@ -66,16 +66,16 @@ async def sessions_in_memory(server: AppServer) -> str:
 
 
 async def wait_until_empty(server: AppServer) -> None:
-    """Wait until a server has no session in memory; it deletes passing ones right after their answers."""
+    """Wait until a server has no session in memory; it deletes ephemeral ones right after their answers."""
     async with asyncio.timeout(DEADLINE_S):
         while await sessions_in_memory(server) != "dragoman_sessions_in_memory 0.0":  # noqa: ASYNC110  # nothing signals it
             await asyncio.sleep(0)
 
 
-# --- passing sessions -------------------------------------------------------------------------------------------------
+# --- ephemeral sessions -----------------------------------------------------------------------------------------------
 
 
-@requirement("openai-chat:session:passing", "openai-chat:session:disconnect")
+@requirement("openai-chat:session:ephemeral", "openai-chat:session:disconnect")
 async def test_without_a_key_nothing_is_listed_or_left_behind(open_app_server: AppServerFactory) -> None:
     async with open_app_server() as server:
         chat = ChatClient(OpenAiClient(server.connection, server.key("alice")))
@@ -90,7 +90,7 @@ async def test_without_a_key_nothing_is_listed_or_left_behind(open_app_server: A
 
 
 @requirement("openai-chat:answer:approval")
-async def test_in_a_passing_session_approvals_are_denied_and_the_agent_continues(chat: ChatClient) -> None:
+async def test_in_an_ephemeral_session_approvals_are_denied_and_the_agent_continues(chat: ChatClient) -> None:
     assert "nobody can be asked" in await chat.say(STAMP)
 
 
@@ -139,7 +139,7 @@ async def test_the_sessions_that_wait_are_limited_for_each_owner(
         assert await chat.say(user("hello")) == GREETING
 
 
-@requirement("openai-chat:session:passing")
+@requirement("openai-chat:session:ephemeral")
 async def test_an_answer_that_is_stored_can_be_retrieved_as_a_response(chat: ChatClient, app_server: AppServer) -> None:
     reply = await chat.send(user("hello"), store=True)
     session = reply.headers["x-dragoman-session"]
@@ -247,7 +247,7 @@ async def test_a_busy_session_refuses_turns_answers_requests_aside_and_is_free_w
     assert [role for role, _ in await history(app_server, session)] == ["user", "assistant"] * 3
 
 
-@requirement("openai-chat:session:idempotency", "openai-chat:session:passing", "openai-chat:answer:approval")
+@requirement("openai-chat:session:idempotency", "openai-chat:session:ephemeral", "openai-chat:answer:approval")
 async def test_the_same_idempotency_key_gets_the_first_answer_again(chat: ChatClient, app_server: AppServer) -> None:
     before = await listed(app_server)
     headers = {"idempotency-key": "chat"}

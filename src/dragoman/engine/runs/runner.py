@@ -135,11 +135,11 @@ class Runner:
     def take_over(self, live: LiveSession) -> None:
         """Continue a run whose server died, or end it if its agent cannot continue (shared rules, 25).
 
-        A run of an agent that is not served here waits for a server that serves it. That of a passing session ends:
+        A run of an agent that is not served here waits for a server that serves it. That of an ephemeral session ends:
         nobody waits for its answer any more.
         """
         run, agent = live.state.run, self._agents.find(live.state.agent)
-        is_over = is_replay(live.state) or live.state.settings.is_passing
+        is_over = is_replay(live.state) or live.state.settings.is_ephemeral
         if agent is None and not is_over:
             log.warning("run waits for its agent", session_id=live.state.session_id, agent=live.state.agent)
             return

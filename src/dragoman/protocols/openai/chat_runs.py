@@ -2,7 +2,7 @@
 
     answers to calls that wait ─► the session of these calls
     a session key              ─► the session of that name, unless the request is only about the chat
-    anything else              ─► a passing session, whose past is what the client sent
+    anything else              ─► an ephemeral session, whose past is what the client sent
 
 Source: sections 6.3, 6.4.
 """
@@ -29,11 +29,11 @@ from dragoman.protocols.openai.errors import InvalidParameter
 from dragoman.protocols.openai.inputs import NewInput
 from dragoman.protocols.openai.requests import OtherItem
 from dragoman.protocols.openai.runs import MAX_CHECKED_RUNS, Runs, translated_errors
-from dragoman.protocols.openai.sessions import is_passing
+from dragoman.protocols.openai.sessions import is_ephemeral
 from dragoman.protocols.openai.translate import PROTOCOL
 
 MAX_WAITING_SESSIONS = 1000
-"""Passing sessions of a user whose calls wait for the application."""
+"""Ephemeral sessions of a user whose calls wait for the application."""
 
 
 class ChatRequest(NamedTuple):
@@ -59,7 +59,7 @@ class ChatRuns:
         self._engine = engine
         self._runs = runs
         self._waiting: dict[UserId, dict[SessionId, float]] = {}
-        """The passing sessions whose calls wait, with the time until which they do."""
+        """The ephemeral sessions whose calls wait, with the time until which they do."""
 
     @asynccontextmanager
     async def start(self, request: ChatRequest) -> AsyncIterator[RunHandle]:
@@ -92,9 +92,9 @@ class ChatRuns:
         return chat_history.cut_messages(events)
 
     def on_answered(self, session: SessionView) -> None:
-        """Count a passing session whose calls now wait for the application."""
+        """Count an ephemeral session whose calls now wait for the application."""
         state = session.state
-        if is_passing(session) and (until := state.expires_at()) is not None and state.status() == "waiting":
+        if is_ephemeral(session) and (until := state.expires_at()) is not None and state.status() == "waiting":
             self._waiting.setdefault(state.owner, {})[state.session_id] = until.timestamp()
 
     # --- which session --------------------------------------------------------------------------------------------
@@ -171,12 +171,12 @@ class ChatRuns:
             raise AgentNotChangeable(f"this session's agent is {state.agent!r} and cannot change", path="model")
         if branch is None:
             given = inputs.with_question_answered(given, state)
-        submit = inputs.submit_from(chat.fields, given, keeps_unlisted=is_first or is_passing(session))
+        submit = inputs.submit_from(chat.fields, given, keeps_unlisted=is_first or is_ephemeral(session))
         submit = msgspec.structs.replace(
             submit,
             requires_all_answers=bool(given.answers),
             parameters={**submit.parameters, **chat.parameters},
-            metadata=msgspec.structs.replace(submit.metadata, denies_approvals=is_passing(session)),
+            metadata=msgspec.structs.replace(submit.metadata, denies_approvals=is_ephemeral(session)),
         )
         with _places_of(chat), translated_errors(given):
             result = await self._engine.start_run(

@@ -14,7 +14,7 @@ from dragoman.protocols.kit.frame_encoder import FrameEncoder
 from dragoman.protocols.kit.runs import RunHandle, SessionStreams
 from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.protocols.openai.runs import Runs
-from dragoman.protocols.openai.sessions import is_passing
+from dragoman.protocols.openai.sessions import is_ephemeral
 
 OnEnd = Callable[[SessionView], None]
 
@@ -86,4 +86,4 @@ class Delivery:
 
 def session_headers(session: SessionView) -> dict[str, str]:
     """The header that names a session that is kept."""
-    return {} if is_passing(session) else {"X-Dragoman-Session": session.state.session_id}
+    return {} if is_ephemeral(session) else {"X-Dragoman-Session": session.state.session_id}

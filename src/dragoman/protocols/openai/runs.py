@@ -112,7 +112,7 @@ class Runs:
     async def _is_kept(self, handle: RunHandle) -> bool:
         """Whether a response can be retrieved: it is stored, or in the background, and was not deleted."""
         settings = handle.session.state.settings
-        if handle.run_id in settings.deleted_runs or settings.is_passing:
+        if handle.run_id in settings.deleted_runs or settings.is_ephemeral:
             return False
         fields = run_fields(await self._engine.history.run_start(handle.session, handle.first_seq))
         if fields.store or not fields.background:

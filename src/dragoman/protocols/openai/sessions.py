@@ -93,7 +93,7 @@ class NewSessions:
         )
 
 
-def is_passing(session: SessionView) -> bool:
+def is_ephemeral(session: SessionView) -> bool:
     """Whether a session is there for one answer only, although that may be repeated for a while."""
     settings = session.state.settings
     return settings.unlisted and settings.lifetime is not None and settings.lifetime.idle_s <= POLLED_FOR_S
