@@ -39,11 +39,12 @@ from dragoman.core.refusals import (
     StoreUnavailable,
 )
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import SessionState, shown_call
+from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
 from dragoman.protocols.aap import wire
+from dragoman.protocols.aap.parked_calls import ParkedCalls
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 
 PROTOCOL = "aap"
@@ -350,48 +351,6 @@ _EVENTS = frozenset({BlockClosed, RunStarted, CallOpened, CallParked, CallSettle
 """The events that frames are made of."""
 
 
-class _ParkedCalls:
-    """The calls of a run that wait for something else than their `tool_call` says.
-
-    They are tools that ask while they run, and calls that a crash interrupted.
-    """
-
-    __slots__ = ("_opened", "_parked")
-
-    def __init__(self) -> None:
-        self._opened: dict[CallId, core.Call] = {}
-        self._parked: list[CallParked] = []
-
-    def open(self, opened: CallOpened) -> None:
-        self._opened[opened.call.call_id] = opened.call
-        if opened.repeat:
-            self._parked.append(CallParked(call_id=opened.call.call_id))
-
-    def park(self, parked: CallParked) -> None:
-        if parked.kind in ("question", "client") or parked.is_repeat:
-            self._parked.append(parked)
-
-    def pending(self) -> tuple[wire.PendingCall, ...]:
-        """What they wait for. The name of a call that an earlier run made is not known here."""
-        asked = (
-            (
-                each,
-                shown_call(self._opened.get(each.call_id, core.Call(each.call_id, "", {})), each.kind, each.note),
-            )
-            for each in self._parked
-        )
-        return tuple(
-            wire.PendingCall(
-                tool_call_id=call.call_id,
-                name=call.name,
-                input=call.input,
-                kind=each.kind or "permission",
-                repeat=each.is_repeat,
-            )
-            for each, call in asked
-        )
-
-
 class TurnFrames:
     """Encodes the records of one run as SSE frames, numbered from 1 (section 17).
 
@@ -411,7 +370,7 @@ class TurnFrames:
     def __init__(self, run_id: RunId, mode: wire.StreamMode, *, prefix: str = "", skip: int = 0) -> None:
         self._run_id = run_id
         self._calls = FlatCalls()
-        self._parked_calls = _ParkedCalls()
+        self._parked_calls = ParkedCalls()
         self._is_delta = mode == "delta"
         self._prefix = prefix.encode()
         self._skip = skip
@@ -527,7 +486,7 @@ class TurnSummary:
     def __init__(self, run_id: RunId) -> None:
         self._run_id = run_id
         self._calls = FlatCalls()
-        self._parked_calls = _ParkedCalls()
+        self._parked_calls = ParkedCalls()
         self._assembler = Assembler()
         self._messages: list[core.Message] = []
         self.answer: wire.TurnResponse | None = None
@@ -569,7 +528,7 @@ class TurnSummary:
         self.answer = wire.TurnResponse(stop_reason=reason, messages=messages, meta=meta)
 
 
-def _end_meta(stopped: RunStopped, parked: _ParkedCalls, run_id: RunId | None = None) -> wire.TurnMeta:
+def _end_meta(stopped: RunStopped, parked: ParkedCalls, run_id: RunId | None = None) -> wire.TurnMeta:
     usage = stopped.usage
     error = None
     if STOP_REASONS[stopped.reason] == "error":
