@@ -1,8 +1,12 @@
 """A tool that asks the user while it runs: every protocol shows the question and its choices."""
 
 from pathlib import Path
+from uuid import uuid4
 
-from dragoman.client import AsyncClient, Choice, Question
+import pytest
+
+from dragoman.client import Allow, AsyncClient, Choice, Permission, Question
+from dragoman.client.transports import ClientProtocol
 from dragoman.core.agent import Run
 from dragoman.core.content import JsonObject, ToolMessage, text_of
 from dragoman.core.events import StopReason
@@ -11,7 +15,8 @@ from dragoman.server.loading import load
 from tests.client.driver import FEATURES
 from tests.engine.world import ScriptedAgent
 from tests.protocols.a2a.client import said
-from tests.protocols.agui.endpoint import an_input
+from tests.protocols.aap.stream import Mode
+from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.servers import running_socket_server
 from tests.test_one_session import ProtocolClients
 
@@ -26,6 +31,26 @@ def seat(train: str, context: ToolContext) -> str:
         question = {"question": "Where?", "options": [{"label": "window"}, {"label": "aisle"}]}
         raise Deferred("question", {"questions": [question]})
     return f"{context.answer} seat on {train}"
+
+
+SEATS = {}
+
+
+@tool
+def trip(train: str, context: ToolContext) -> str:
+    """Reserve a seat and a meal."""
+    if context.call_id not in SEATS and context.answer is None:
+        raise Deferred("question", {"questions": [{"question": "Where?", "options": [{"label": "window"}]}]})
+    if SEATS.setdefault(context.call_id, context.answer) == context.answer:
+        raise Deferred("question", {"questions": [{"question": "Which meal?", "options": [{"label": "soup"}]}]})
+    if not context.granted:
+        raise Deferred("permission")
+    return f"a seat and a meal on {train}"
+
+
+@agent("traveller", tools=[trip], history=True)
+async def traveller(run: Run):
+    yield await run.call(trip, train="R7")
 
 
 @agent("clerk", tools=[seat], history=True)
@@ -54,7 +79,7 @@ class AskingAgent(ScriptedAgent):
 
 async def test_every_protocol_shows_the_question_that_a_tool_asks_and_continues_with_the_answer(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP, encoding="utf-8")
-    (clerk,) = load(str(tmp_path / "app.py"))
+    _, clerk = load(str(tmp_path / "app.py"))
     async with running_socket_server(tmp_path / "data", agents=[clerk], rehearsal=False) as server:
         clients = ProtocolClients(server, "alice", agent="clerk")
         clients.ag_ui.agent = "clerk"
@@ -78,7 +103,7 @@ async def test_every_protocol_shows_the_question_that_a_tool_asks_and_continues_
 
 async def test_a_text_answers_the_question_of_a_tool_where_protocols_have_no_form_for_it(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP, encoding="utf-8")
-    (clerk,) = load(str(tmp_path / "app.py"))
+    _, clerk = load(str(tmp_path / "app.py"))
     async with running_socket_server(tmp_path / "data", agents=[clerk], rehearsal=False) as server:
         clients = ProtocolClients(server, "alice", agent="clerk")
         asked = await clients.openai.respond("a seat", model="clerk")
@@ -114,7 +139,7 @@ async def test_a_text_answers_the_question_of_a_tool_where_protocols_have_no_for
 
 async def test_the_client_library_reads_the_question_of_a_tool_over_every_protocol(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP, encoding="utf-8")
-    (clerk,) = load(str(tmp_path / "app.py"))
+    _, clerk = load(str(tmp_path / "app.py"))
     async with running_socket_server(tmp_path / "data", agents=[clerk], rehearsal=False) as server:
         for protocol in FEATURES:
             async with AsyncClient(server.connection.url, key=server.key("alice"), protocol=protocol) as client:
@@ -129,7 +154,7 @@ async def test_the_client_library_reads_the_question_of_a_tool_over_every_protoc
 
 async def test_over_aap_the_end_of_a_turn_has_the_question_of_a_tool(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP, encoding="utf-8")
-    (clerk,) = load(str(tmp_path / "app.py"))
+    _, clerk = load(str(tmp_path / "app.py"))
     async with running_socket_server(tmp_path / "data", agents=[clerk], rehearsal=False) as server:
         clients = ProtocolClients(server, "alice", agent="clerk")
         pending = []
@@ -154,3 +179,61 @@ async def test_the_client_library_reads_a_question_of_another_framework_once_ove
                 assert [type(each) for each in session.pending] == [Question], protocol
                 answered = await session.answer(Choice.of("aisle")).reply()
                 assert answered.text == "So be it.", protocol
+
+
+@pytest.mark.parametrize("protocol", FEATURES)
+async def test_what_a_tool_asks_next_is_shown_in_the_run_that_answers_its_first_question(
+    tmp_path: Path, protocol: ClientProtocol
+) -> None:
+    """The call was made by an earlier run than the one that ends with what it asks next."""
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    traveller, _ = load(str(tmp_path / "app.py"))
+    async with (
+        running_socket_server(tmp_path / "data", agents=[traveller], rehearsal=False) as server,
+        AsyncClient(server.connection.url, key=server.key("alice"), protocol=protocol) as client,
+    ):
+        session = await client.create("traveller", trusted_tools=["trip"] if protocol == "aap" else ())
+        replies = [await session.ask("a trip")]
+        for asked, answer in (("Where?", "window"), ("Which meal?", "soup")):
+            (question,) = session.pending
+            assert isinstance(question, Question)
+            assert question.questions[0].question.startswith(asked)
+            replies.append(await session.answer(Choice.of(answer, call_id=question.call_id)).reply())
+        if protocol != "aap":  # there it has the permission already
+            (permission,) = session.pending
+            assert isinstance(permission, Permission)
+            assert (permission.name, permission.arguments) == ("trip", {"train": "R7"})
+            replies.append(await session.answer(Allow(call_id=permission.call_id)).reply())
+        assert replies[-1].text == "a seat and a meal on R7"
+
+
+@pytest.mark.parametrize("mode", ["delta", "message", "none"])
+async def test_over_aap_the_turn_that_ends_with_it_shows_the_call_that_asks_again(tmp_path: Path, mode: Mode) -> None:
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    traveller, _ = load(str(tmp_path / "app.py"))
+    async with running_socket_server(tmp_path / "data", agents=[traveller], rehearsal=False) as server:
+        aap = ProtocolClients(server, "alice", agent="traveller").aap
+        session = await aap.create("traveller", server_tools=[{"name": "trip", "trust": True}])
+        asked = await session.run("a trip", mode=mode)
+        answer = {"role": "tool", "toolCallId": asked.calls[0].id, "content": "window"}
+        again = await session.run([answer], mode=mode)
+        assert again.calls == asked.calls == [(asked.calls[0].id, "trip", {"train": "R7"})]
+        (pending,) = again.meta["pending"]
+        assert (pending["name"], pending["input"]["questions"][0]["question"]) == ("AskUserQuestion", "Which meal?")
+        answered = await session.run([{**answer, "content": "soup"}])
+        assert (answered.calls, answered.text) == ([], "a seat and a meal on R7")
+
+
+async def test_over_ag_ui_an_interrupt_names_the_call_that_asks_again(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    traveller, _ = load(str(tmp_path / "app.py"))
+    async with running_socket_server(tmp_path / "data", agents=[traveller], rehearsal=False) as server:
+        ag_ui, thread = Endpoint(server.connection, server.key("alice"), agent="traveller"), str(uuid4())
+        ended = await ag_ui.run(an_input("a trip", thread=thread))
+        for label in ("window", "soup"):
+            (asked,) = ended.events[-1]["outcome"]["interrupts"]
+            payload = {"selections": {"0": [label]}}
+            resume = [{"interruptId": asked["id"], "status": "resolved", "payload": payload}]
+            ended = await ag_ui.run(an_input(thread=thread, messages=[], resume=resume))
+        (asked,) = ended.events[-1]["outcome"]["interrupts"]
+        assert asked["message"] == "Allow the call of trip?"

@@ -347,10 +347,15 @@ class AguiTurn:
             for call_id, name in self._open_calls.items()
             if name in client_tools
         ]
-        for each in outcome.get("interrupts") or ():
+        interrupts = outcome.get("interrupts") or ()
+        asked = {str(each.get("toolCallId") or each.get("id")) for each in interrupts}
+        earlier = self._handle.waiting_arguments
+        arguments = {each: self._call_arguments.get(each, earlier.get(each, {})) for each in asked}
+        self._handle.waiting_arguments = arguments
+        for each in interrupts:
             is_ours = self._handle.tool_names.get(str(each.get("toolCallId"))) == ASK_USER_QUESTION
             if is_ours or (interrupt := from_outcome(each)) is None:
-                pending.append(_to_pending(each, self._handle.tool_names, self._call_arguments))
+                pending.append(_to_pending(each, self._handle.tool_names, arguments))
             else:
                 self._handle.graph_interrupts = (
                     *(each for each in self._handle.graph_interrupts if not each.is_custom),

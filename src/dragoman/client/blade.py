@@ -390,8 +390,14 @@ class BladeTurn:
 
     def _add_permission(self, call_id: str, *, is_repeat: bool = False) -> None:
         name = self._handle.tool_names.get(call_id, "")
-        arguments = parse_arguments(self._calls.get(call_id, {}).get("arguments"))
+        arguments = self._arguments_of(call_id)
         self._pending[call_id] = Permission(call_id=call_id, name=name, arguments=arguments, is_repeat=is_repeat)
+
+    def _arguments_of(self, call_id: str) -> JsonObject:
+        """The arguments of a call of this chat, or of one that an earlier chat left waiting."""
+        if call_id in self._calls:
+            return parse_arguments(self._calls[call_id].get("arguments"))
+        return self._handle.waiting_arguments.get(call_id, {})
 
     def _is_asked_already(self, question: Question) -> bool:
         """Whether a question is that of a call that waits with it itself, as questions of other frameworks do."""
@@ -433,6 +439,8 @@ class BladeTurn:
         if reason == "error" and problem is None:
             problem = Problem(str(finish or ""), "the chat failed, and the server gave no reason")
         self._handle.pending = pending
+        asked = {chat.public_call_id(chat.parse_call_id(each.call_id)) for each in pending}
+        self._handle.waiting_arguments = {each: self._arguments_of(each) for each in asked}
         permissions = (each for each in pending if isinstance(each, Permission))
         return (*permissions, Ended(reason=reason, run_id=self.run_id, problem=problem, pending=pending))
 

@@ -95,6 +95,8 @@ class SessionHandle(msgspec.Struct, kw_only=True):
     """Characters emitted so far of that task, by artifact."""
     tool_names: dict[str, str] = {}
     """Tool names by call id."""
+    waiting_arguments: dict[str, JsonObject] = {}
+    """Over AG-UI and Blade: the arguments of the calls that the newest turn left waiting, by call id."""
     messages: list[JsonObject] = []
     """The messages so far in the protocol's form, for servers that keep no history."""
     server_keeps_history: bool = False

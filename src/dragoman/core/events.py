@@ -307,13 +307,15 @@ class CallParked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     `kind` is what it waits for; None: a crash interrupted it, and the user decides whether it runs again. `note` is
     what the application sees: for a question, its questions in the form of the arguments of `AskUserQuestion`. The
     answer does not settle the call: it is kept for the agent or the tool that asked. `repeat`: the agent found that a
-    crash interrupted the call, and asks whether it runs again.
+    crash interrupted the call, and asks whether it runs again. `call` is the call if an earlier run made it, because
+    readers of this run alone do not know it.
     """
 
     call_id: CallId
     kind: WaitKind | None = None
     note: Json = None
     repeat: bool = False
+    call: Call | None = None
 
     @property
     def is_repeat(self) -> bool:

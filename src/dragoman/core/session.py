@@ -93,6 +93,8 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     """None: an earlier release did not record it."""
     repeat: bool = False
     """See `is_repeat`; an earlier release did not store it for calls that are `parked`."""
+    is_of_earlier_run: bool = False
+    """Whether it was made by an earlier run than the active one."""
 
     @classmethod
     def opened_by(cls, opened: CallOpened, at: datetime | None = None) -> "OpenCall":
@@ -132,6 +134,11 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     def is_repeat(self) -> bool:
         """Whether the user is asked, or was asked last, if it runs again: the server restarted while it ran."""
         return self.parked or self.repeat
+
+    @property
+    def unknown_call(self) -> Call | None:
+        """The call, if readers of the active run alone do not know it."""
+        return self.call if self.is_of_earlier_run else None
 
     def shown(self) -> Call:
         """The call as the application sees it while it waits."""
@@ -396,6 +403,8 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 state.run.pending_inputs = tuple(each for each in state.run.pending_inputs if each.id != message.id)
         case RunStarted() as run:
             _remove_queued(state, run.run_id)
+            for call in state.calls.values():
+                call.is_of_earlier_run = True
             state.run = ActiveRun(
                 run_id=run.run_id,
                 protocol=run.protocol,

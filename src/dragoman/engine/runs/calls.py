@@ -255,7 +255,7 @@ class CallRunner:
             if policy == "ask" and call.granted:
                 to_repeat.append(call)
             elif policy == "ask":
-                run.append((CallParked(call_id=call.call.call_id),))
+                run.append((CallParked(call_id=call.call.call_id, call=call.unknown_call),))
             elif policy == "fail":
                 run.append((settle_call(call, "interrupted", INTERRUPTED_RESULT, self._new_id),))
         return to_repeat
@@ -353,7 +353,7 @@ class CallRunner:
         if note is msgspec.UNSET:
             text = failed_result("the note of what it waits for cannot be written as JSON")
             return settle_call(call, "failed", text, self._new_id)
-        run.append((CallParked(call_id=call.call.call_id, kind=kind, note=note),))
+        run.append((CallParked(call_id=call.call.call_id, kind=kind, note=note, call=call.unknown_call),))
         return None
 
     async def _fork_result(self, run: CallingLoop, call: OpenCall, crashed: bool) -> CallSettled | None:

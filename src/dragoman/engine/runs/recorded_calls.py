@@ -98,11 +98,11 @@ class RecordedCall:
 
     def wait(self, kind: WaitKind, *, note: Json = None, repeat: bool = False) -> None:
         """Let the call wait for the application. Where nobody can be asked, it is denied instead."""
-        self._opened()
-        events: list[Event] = [CallParked(call_id=self.call.call_id, kind=kind, note=note, repeat=repeat)]
+        call_id, unknown = self.call.call_id, self._opened().unknown_call
+        events: list[Event] = [CallParked(call_id=call_id, kind=kind, note=note, repeat=repeat, call=unknown)]
         if kind != "client" and cannot_ask(self._run.metadata, kind):
             reason = refusal_without_user(kind)
-            events.append(AnswerGiven(call_id=self.call.call_id, granted=False, by="", reason=reason))
+            events.append(AnswerGiven(call_id=call_id, granted=False, by="", reason=reason))
         self._run.append(events)
 
     def _opened(self) -> OpenCall:

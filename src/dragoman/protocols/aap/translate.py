@@ -420,16 +420,18 @@ class TurnFrames:
                 return self._frame(b"turn_start", b'{"_meta":{"turnId":%b}}' % _ENCODE(run_id))
             case CallOpened(loop="root", call=call) as opened:
                 self._parked_calls.open(opened)
-                fields = {"toolCallId": call.call_id, "name": call.name, "input": call.input}
-                return self._frame(b"tool_call", _ENCODE(fields))
-            case CallSettled(result=result, by_client=False) if result.loop == ROOT and logged.run_id == self._run_id:
-                content = _content_to(result.content)
-                return self._frame(b"tool_result", _ENCODE({"toolCallId": result.call_id, "content": content}))
+                return self._call(call)
+            case CallSettled(result=result):
+                self._parked_calls.settle(result.call_id)
+                is_shown = not logged.event.by_client and result.loop == ROOT and logged.run_id == self._run_id
+                return self._result(result) if is_shown else b""
             case CallParked() as parked:
                 self._parked_calls.park(parked)
                 return b""
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
-                return self._stop(STOP_REASONS[stopped.reason], _end_meta(stopped, self._parked_calls))
+                asked = self._parked_calls.of_earlier_runs() if stopped.reason == "tool_use" else ()
+                end = STOP_REASONS[stopped.reason], _end_meta(stopped, self._parked_calls)
+                return b"".join((*map(self._call, asked), self._stop(*end)))
             case _:
                 return b""
 
@@ -442,6 +444,14 @@ class TurnFrames:
             return b""
         name = "text" if isinstance(block, core.Text) else "thinking"
         return self._frame(name.encode(), _ENCODE({name: block.text}))
+
+    def _call(self, call: core.Call) -> bytes:
+        fields = {"toolCallId": call.call_id, "name": call.name, "input": call.input}
+        return self._frame(b"tool_call", _ENCODE(fields))
+
+    def _result(self, result: core.ToolMessage) -> bytes:
+        fields = {"toolCallId": result.call_id, "content": _content_to(result.content)}
+        return self._frame(b"tool_result", _ENCODE(fields))
 
     def _stop(self, reason: wire.StopReason, meta: wire.TurnMeta) -> bytes:
         self.is_over = True
@@ -507,11 +517,16 @@ class TurnSummary:
                 self._parked_calls.open(logged.event)
             elif isinstance(logged.event, CallParked):
                 self._parked_calls.park(logged.event)
+            elif isinstance(logged.event, CallSettled):
+                self._parked_calls.settle(logged.event.result.call_id)
             if isinstance(message, core.AssistantMessage):
                 self._messages.append(message)
             elif isinstance(logged.event, CallSettled) and not logged.event.by_client:
                 self._messages.append(logged.event.result)
             elif isinstance(logged.event, RunStopped) and logged.event.run_id == self._run_id:
+                asked = self._parked_calls.of_earlier_runs() if logged.event.reason == "tool_use" else ()
+                if asked:
+                    self._messages.append(core.AssistantMessage(id=MessageId(asked[0].call_id), content=asked))
                 self._finish(
                     STOP_REASONS[logged.event.reason], _end_meta(logged.event, self._parked_calls, self._run_id)
                 )

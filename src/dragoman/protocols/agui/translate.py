@@ -284,7 +284,7 @@ class Translator:
             case CallSettled() as settled:
                 return self._on_call_settled(settled, at)
             case CallParked(call_id=call_id) as parked:
-                self._open_calls.setdefault(call_id, _call_of_earlier_run(call_id)).park(parked)
+                self._open_calls.setdefault(call_id, _call_of_earlier_run(parked)).park(parked)
             case PlanUpdated() | CardUpdated() | SharedStateReplaced() as update:
                 return self._on_side_content(update, at)
             case StageChanged(stage=stage, loop=loop):
@@ -481,9 +481,10 @@ def _usage(usage: core.Usage, models: set[str | None]) -> tuple[TokenUsage, ...]
     return (TokenUsage(model=next(iter(models)) if len(models) == 1 else None, total_tokens=total, **counts),)
 
 
-def _call_of_earlier_run(call_id: CallId) -> OpenCall:
-    """A call that an earlier run made: only its id is known here."""
-    return OpenCall(call=core.Call(call_id, "", {}), kind="permission", message_id=MessageId(""))
+def _call_of_earlier_run(parked: CallParked) -> OpenCall:
+    """A call that an earlier run made. Of one that an earlier release stored, only its id is known."""
+    call = parked.call or core.Call(parked.call_id, "", {})
+    return OpenCall(call=call, kind="permission", message_id=MessageId(""))
 
 
 # --- outcomes ---------------------------------------------------------------------------------------------------------
