@@ -1,12 +1,14 @@
 """The limit on a user's unfinished runs: it holds for every way in which a run can start, and each run counts once."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, closing
 
 import pytest
 
 from dragoman.buses.local import LocalBus
+from dragoman.core.agent import Summary
+from dragoman.core.content import Message
 from dragoman.core.events import RunResumed
 from dragoman.core.ids import UserId
 from dragoman.core.inputs import Create, Decision
@@ -84,6 +86,31 @@ async def test_starts_at_the_same_moment_do_not_exceed_the_limit(world: World) -
     gate.opened.set()
     for live in sessions:
         await wait_for_end(live)
+
+
+class SlowSummarizer:
+    """Begins a summary, and ends it when it may."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.may_end = asyncio.Event()
+
+    async def summarize(self, messages: Sequence[Message], previous_summary: str | None) -> Summary | None:
+        self.started.set()
+        await self.may_end.wait()
+        return None
+
+
+async def test_a_summary_counts_as_a_run_while_it_is_written(world: World) -> None:
+    engine = await world.start(max_runs_per_user=1)
+    live, agent = await open_session(engine), SlowSummarizer()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(engine.summarize(ANN, agent, []))
+        await agent.started.wait()
+        with pytest.raises(LimitReached):
+            await send(engine, live, "hello")
+        agent.may_end.set()
+    await play(engine, live, "hello")
 
 
 async def test_a_queued_run_counts_once_from_its_acceptance_to_its_end(world: World) -> None:
