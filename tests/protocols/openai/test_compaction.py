@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.openai.client import OpenAiClient, script
+from dragoman import Agent
+from dragoman.testing import Scripted, call
+from tests.protocols.openai.client import OpenAiClient, function, output, script
 from tests.requirements import requirement
-from tests.servers import AppServer
+from tests.servers import AppServer, AppServerFactory
 
 Json = Any
 
@@ -36,6 +38,37 @@ async def test_a_response_is_compacted_with_what_precedes_it_in_its_branch(alice
     assert continued["output"][0]["content"][0]["text"] == "one | three | and four"
     items = (await alice.get(f"/responses/{branch['id']}/input_items"))["data"]
     assert [each["content"][0]["text"] for each in items] == ["three"], "what was compacted is unchanged"
+
+
+@requirement("openai:compact:up-to")
+@pytest.mark.parametrize(
+    ("answers", "result"), [([], "no result yet"), ([output("call_pay", "paid 5")], "paid 5")], ids=["open", "answered"]
+)
+async def test_the_call_that_a_response_ends_with_is_part_of_the_summary(
+    open_app_server: AppServerFactory, answers: Json, result: str
+) -> None:
+    model = Scripted([call("pay", amount=5), "They want to pay."], context_window=10_000)
+    async with open_app_server(agents=[Agent("clerk", model=model, client_tools=True)], default_agent=None) as server:
+        alice = OpenAiClient(server.connection, server.key("alice"))
+        asked = await alice.respond("Pay 5.", model="clerk", tools=[function("pay")])
+        sent = [{**each, "call_id": asked["output"][0]["call_id"]} for each in answers]
+        compacted = await compact(alice, model="clerk", previous_response_id=asked["id"], input=sent or None)
+        assert compacted["output"][-1]["encrypted_content"].endswith("They want to pay.")
+    (read,) = model.read()
+    summarized = ["User: Pay 5.", 'Assistant: [calls pay with {"amount":5}]', f"Result of pay: {result}"]
+    assert read.removeprefix("user: ").split("\n")[:3] == summarized
+
+
+@requirement("openai:compact:up-to")
+async def test_an_open_call_of_a_sent_history_is_part_of_the_summary(open_app_server: AppServerFactory) -> None:
+    model = Scripted(["They want to pay."], context_window=10_000)
+    history = [
+        {"role": "user", "content": "Pay 5."},
+        {"type": "function_call", "call_id": "c1", "name": "pay", "arguments": '{"amount":5}'},
+    ]
+    async with open_app_server(agents=[Agent("clerk", model=model)], default_agent=None) as server:
+        await compact(OpenAiClient(server.connection, server.key("alice")), model="clerk", input=history)
+    assert 'Assistant: [calls pay with {"amount":5}]\nResult of pay: no result yet' in model.read()[0]
 
 
 @requirement("openai:compact:refused")

@@ -16,19 +16,21 @@ from dragoman.core.agent import Summarizer, Summary
 from dragoman.core.content import Json
 from dragoman.core.history import messages_of
 from dragoman.core.ids import MessageId, UserId
+from dragoman.core.inputs import Result
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import read_json_body, while_connected
 from dragoman.protocols.kit.endpoints import endpoint
-from dragoman.protocols.openai import ids, inputs, wire
+from dragoman.protocols.openai import ids, inputs, requests, wire
 from dragoman.protocols.openai.errors import InvalidParameter, RunFailed
 from dragoman.protocols.openai.handlers import OpenAiHandlers, OpenAiOptions
 from dragoman.protocols.openai.items import user_message
-from dragoman.protocols.openai.requests import convert, decode_object, parse_items
+from dragoman.protocols.openai.requests import InputItem, convert, decode_object, parse_items
 from dragoman.protocols.openai.runs import Runs
 
 THE_REST = core.UserMessage(id=MessageId("the-rest"), content="The conversation continues here.")
 """Agents summarize what precedes the newest message. With this one as the newest, that is everything."""
+NO_RESULT = "no result yet"
 
 
 class CompactRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +74,9 @@ class CompactionHandlers(OpenAiHandlers):
             raise InvalidParameter("missing_required_parameter", "this or previous_response_id is required", "input")
         owner = principal_of(request).user
         messages = [] if previous is None else [*await self._messages_up_to(owner, previous)]
-        if body.get("input") is not None:
-            messages += inputs.seeds_from(parse_items(body["input"]), self._engine.ids.new)
+        items = [] if body.get("input") is None else parse_items(body["input"])
+        messages += self._results_of_open_calls(messages, items)
+        messages += inputs.seeds_from([*items, *_missing_outputs(items)], self._engine.ids.new)
         summary = await while_connected(request, self._engine.summarize(owner, agent, [*messages, THE_REST]))
         if summary is None:
             raise RunFailed("compaction_failed", "The agent could not write a summary")
@@ -90,6 +93,25 @@ class CompactionHandlers(OpenAiHandlers):
             messages = messages_of(await self._runs.shown_with(handle, end - 1))
             return await self._engine.attachments.restore(session.state.session_id, messages)
 
+    def _results_of_open_calls(
+        self, messages: Sequence[core.Message], items: Sequence[InputItem]
+    ) -> list[core.ToolMessage]:
+        """The results of the calls that wait: those in the input, or that there is none. Agents keep an open call."""
+        answered = {each.call_id for each in messages if isinstance(each, core.ToolMessage)}
+        made = (each for message in messages if isinstance(message, core.AssistantMessage) for each in message.calls())
+        waiting = {each.call_id: each for each in made if each.call_id not in answered}
+        given = inputs.new_input(items, start=len(items), open_calls=tuple(waiting)).answers
+        results = {each.call_id: each.content for each in given if isinstance(each, Result)}
+        return [
+            core.ToolMessage(
+                id=MessageId(self._engine.ids.new()),
+                call_id=call_id,
+                name=call.name,
+                content=results.get(call_id, NO_RESULT),
+            )
+            for call_id, call in waiting.items()
+        ]
+
     def _compacted(self, messages: Sequence[core.Message], summary: Summary) -> wire.CompactedResponse:
         own = ids.bare(self._engine.ids.new())  # of no run: items that come back must not lead to a session
         said = [each for each in messages if isinstance(each, core.UserMessage)]
@@ -104,3 +126,10 @@ class CompactionHandlers(OpenAiHandlers):
                 total_tokens=summary.tokens_before + summary.tokens_after,
             ),
         )
+
+
+def _missing_outputs(items: Sequence[InputItem]) -> list[requests.FunctionCallOutput]:
+    """An output for each call in the input that has none."""
+    answered = {each.call_id for each in items if isinstance(each, requests.FunctionCallOutput)}
+    called = (each.call_id for each in items if isinstance(each, requests.FunctionCall))
+    return [requests.FunctionCallOutput(call_id=each, output=NO_RESULT) for each in called if each not in answered]
