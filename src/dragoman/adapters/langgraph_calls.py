@@ -116,7 +116,7 @@ class Calls:
         if rule == "repeat":
             self._crashed.discard(origin)
             return None
-        if rule == "ask":
+        if rule == "ask" and (recorded.state != "started" or recorded.may_ask_again):
             try:
                 request = {"name": name, "args": recorded.call.input}
                 answer = interrupt({"action_requests": [request]})

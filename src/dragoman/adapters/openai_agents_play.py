@@ -267,7 +267,7 @@ class Play:
         rule = self._restart_rule(call.call.name)
         if rule == "repeat":
             return "run"
-        if rule == "ask":
+        if rule == "ask" and call.may_ask_again:
             call.wait("permission", repeat=True)
             return "wait"
         await self._record.settle(call.call.origin or "", INTERRUPTED_RESULT, outcome="interrupted")

@@ -190,9 +190,9 @@ class PydanticAIAgent(FrameworkAgent):
     async def _settle_interrupted(self, history: History, origin: str, recorded: Recorded) -> None:
         """Apply the tool's rule to a call that ran when the server died."""
         rule = self.restart_rule(recorded.call.name)
-        if rule == "ask":
+        if rule == "ask" and recorded.may_ask_again:
             recorded.wait("permission", repeat=True)
-        elif rule == "fail":
+        elif rule != "repeat":
             await settle(history, origin, recorded, INTERRUPTED_RESULT, "interrupted")
 
 

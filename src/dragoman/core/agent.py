@@ -148,6 +148,13 @@ class Recorded(Protocol):
         """What has happened to the call. `started` in a run that continues after a crash: it may have had effects."""
 
     @property
+    def may_ask_again(self) -> bool:
+        """Whether the user can be asked if the call, which a crash interrupted, runs again.
+
+        Not if it was approved: clients that repeat that approval, whose response they never saw, would approve again.
+        """
+
+    @property
     def answer(self) -> ToolMessage | Decision | None:
         """The application's newest answer. A denial is always a `Decision`, whatever the call waited for."""
 

@@ -74,6 +74,11 @@ class RecordedCall:
         return "started" if opened.started else "new" if opened.granted is None else "answered"
 
     @property
+    def may_ask_again(self) -> bool:
+        """Whether the user can be asked if the call, which a crash interrupted, runs again."""
+        return not self._opened().approved
+
+    @property
     def answer(self) -> ToolMessage | Decision | None:
         """The application's newest answer."""
         opened = self._run.live.state.calls.get(self.call.call_id)
