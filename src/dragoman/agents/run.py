@@ -114,8 +114,10 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The text of the newest user message."""
-        return "" if self.message is None else text_of(self.message.content)
+        """The text of the newest user message, or the result of the background task that started the run."""
+        text = "" if self.message is None else text_of(self.message.content)
+        finished = self.metadata.finished_task
+        return text if finished is None else text.removeprefix(finished.heading())
 
     def option(self, name: str) -> str:
         """The effective value of an option. Raises KeyError if the agent does not declare it."""

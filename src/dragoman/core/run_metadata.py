@@ -24,6 +24,10 @@ class FinishedTask(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     succeeded: bool
 
+    def heading(self) -> str:
+        """What the message with the result begins with, for models and people."""
+        return f"The background task of {self.agent} has ended: {self.task}\n\n"
+
 
 class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The metadata of a run. A protocol sets what its clients can express; the log keeps it.

@@ -40,7 +40,7 @@ async def deliver_result(
     finished = FinishedTask(session_id=session_id, agent=agent, task=schedule.prompt, succeeded=succeeded)
     request = Submit(
         protocol=protocol,
-        messages=(UserInput(content=f"The background task of {agent} has ended: {schedule.prompt}\n\n{text}"),),
+        messages=(UserInput(content=finished.heading() + text),),
         metadata=RunMetadata(internal=True, finished_task=finished, task_depth=schedule.task_depth),
     )
     key = IdempotencyKey(f"task:{schedule.schedule_id}", "result", lasts=True)
