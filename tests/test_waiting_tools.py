@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from dragoman.client import Allow, AsyncClient, Choice, Permission, Question
+from dragoman.client import Allow, AsyncClient, Choice, ClientCall, Permission, Question, Result
 from dragoman.client.transports import ClientProtocol
 from dragoman.core.agent import Run
 from dragoman.core.content import JsonObject, ToolMessage, text_of
@@ -237,3 +237,63 @@ async def test_over_ag_ui_an_interrupt_names_the_call_that_asks_again(tmp_path: 
             ended = await ag_ui.run(an_input(thread=thread, messages=[], resume=resume))
         (asked,) = ended.events[-1]["outcome"]["interrupts"]
         assert asked["message"] == "Allow the call of trip?"
+
+
+TWO_QUESTIONS = '''
+from dragoman import Deferred, Run, ToolContext, agent, tool
+
+
+@tool
+def seat(context: ToolContext) -> str:
+    """Reserve a seat."""
+    if context.answer is None:
+        where = {"question": "Where?", "options": [{"label": "window"}, {"label": "aisle"}]}
+        which = {"question": "Which class?", "options": [{"label": "first"}, {"label": "second"}]}
+        raise Deferred("question", {"questions": [where, which]})
+    return " ".join(labels[0] for labels in context.answers)
+
+
+@tool
+def photo(context: ToolContext) -> str:
+    """Get a picture from the application."""
+    if context.answer is None:
+        raise Deferred("client")
+    return f"a picture of {context.answer}"
+
+
+@agent("clerk", tools=[seat, photo], history=True)
+async def clerk(run: Run):
+    yield await run.call(seat if run.text == "a seat" else photo)
+'''
+
+
+async def test_the_questions_of_a_tool_are_an_event_with_their_choices_and_each_gets_its_own_answer(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "app.py").write_text(TWO_QUESTIONS, encoding="utf-8")
+    (clerk,) = load(str(tmp_path / "app.py"))
+    async with running_socket_server(tmp_path / "data", agents=[clerk], rehearsal=False) as server:
+        for protocol in [each for each in FEATURES if each != "a2a"]:  # which has texts only
+            async with AsyncClient(server.connection.url, key=server.key("alice"), protocol=protocol) as client:
+                session = await client.create("clerk", trusted_tools=["seat"] if protocol == "aap" else ())
+                asked = await session.ask("a seat")
+                (question,) = (each for each in asked.events if isinstance(each, Question))
+                shown = [[option.label for option in each.options] for each in question.questions]
+                assert shown == [["window", "aisle"], ["first", "second"]], protocol
+                choice = Choice(call_id=question.call_id, selections={0: ("aisle",), 1: ("second",)})
+                answered = await session.answer(choice).reply()
+                assert answered.text == "aisle second", protocol
+
+
+async def test_a_tool_of_the_server_that_waits_for_the_application_is_pending(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(TWO_QUESTIONS, encoding="utf-8")
+    (clerk,) = load(str(tmp_path / "app.py"))
+    async with running_socket_server(tmp_path / "data", agents=[clerk], rehearsal=False) as server:
+        for protocol in [each for each in FEATURES if "client tools" in FEATURES[each]]:
+            async with AsyncClient(server.connection.url, key=server.key("alice"), protocol=protocol) as client:
+                session = await client.create("clerk", trusted_tools=["photo"] if protocol == "aap" else ())
+                asked = await session.ask("a picture")
+                (pending,) = session.pending
+                assert (asked.end.reason, type(pending)) == ("tool_use", ClientCall), protocol
+                answered = await session.answer(Result(call_id=pending.call_id, text="Rome")).reply()
+                assert answered.text == "a picture of Rome", protocol

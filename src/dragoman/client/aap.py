@@ -28,7 +28,6 @@ from dragoman.client.events import (
     Image,
     Message,
     Pending,
-    Permission,
     Problem,
     Question,
     Restarted,
@@ -42,7 +41,7 @@ from dragoman.client.events import (
     ToolResult,
     Usage,
 )
-from dragoman.client.pending import choice_to_json, classify_open_call, parse_question
+from dragoman.client.pending import choice_to_json, classify_open_call, parse_question, requests_in
 from dragoman.client.sse import Frame
 from dragoman.core.content import JsonObject
 from dragoman.core.tools import ASK_USER_QUESTION, ToolSpec
@@ -362,9 +361,9 @@ class AapTurn:
         pending = tuple(self._open_calls.values()) if reason == "tool_use" else ()
         self._handle.pending = pending
         usage = None if meta.usage is None else Usage(meta.usage.input_tokens, meta.usage.output_tokens)
-        permissions = (each for each in pending if isinstance(each, Permission))
+        requests = requests_in(pending, self._handle.tool_names)
         ended = Ended(reason=reason, run_id=self._turn_id, usage=usage, problem=problem, pending=pending)
-        return (*permissions, ended)
+        return (*requests, ended)
 
 
 class _ToolCallFields(msgspec.Struct, frozen=True, rename="camel"):

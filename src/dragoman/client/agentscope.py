@@ -46,7 +46,7 @@ from dragoman.client.events import (
     ToolResult,
     Usage,
 )
-from dragoman.client.pending import choice_to_json, parse_question
+from dragoman.client.pending import choice_to_json, parse_question, requests_in
 from dragoman.client.sse import Frame, FrameReader
 from dragoman.client.steps import NewestSteps
 from dragoman.core.answers import denied_result
@@ -315,7 +315,7 @@ class AgentScopeTurn:
         self, call_id: str, payload: JsonObject, *, is_pending: bool, needs_permission: bool = False
     ) -> Sequence[Event]:
         name, arguments = str(payload.get("name")), parse_arguments(payload.get("arguments"))
-        self._handle.tool_names[call_id] = name
+        self._handle.tool_names.setdefault(call_id, name)  # a tool that asks is sent again, as its question
         question = parse_question(call_id, arguments) if name == ASK_USER_QUESTION else None
         if needs_permission:
             is_repeat = payload.get("repeat") is True
@@ -353,10 +353,10 @@ class AgentScopeTurn:
             problem = Problem(str(error.get("code") or ""), str(error.get("message") or "the response failed"))
             reason = STOP_REASONS.get(problem.code, "error")
         self._handle.pending = pending
-        permissions = (each for each in pending if isinstance(each, Permission))
+        requests = requests_in(pending, self._handle.tool_names)
         run_id = self._response_id
         ended = Ended(reason=reason, run_id=run_id, usage=_to_usage(event.usage), problem=problem, pending=pending)
-        return (*permissions, ended)
+        return (*requests, ended)
 
 
 def _step_of(message_id: str | None) -> str:

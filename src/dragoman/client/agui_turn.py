@@ -32,7 +32,7 @@ from dragoman.client.events import (
     ToolResult,
     Usage,
 )
-from dragoman.client.pending import parse_question
+from dragoman.client.pending import parse_question, requests_in
 from dragoman.client.sse import Frame, FrameReader
 from dragoman.client.state_patch import apply_patch
 from dragoman.client.steps import NewestSteps
@@ -342,10 +342,11 @@ class AguiTurn:
         outcome = event.outcome or {"type": "success"}
         metadata = (event.metadata or {}).get(METADATA_KEY) or {}
         client_tools = {tool.name for tool in self._handle.tools}
+        named = {*(outcome.get("pendingToolCallIds") or ()), *(metadata.get("pendingToolCallIds") or ())}
         pending: list[Pending] = [
             ClientCall(call_id=call_id, name=name, arguments=self._call_arguments.get(call_id, {}))
             for call_id, name in self._open_calls.items()
-            if name in client_tools
+            if name in client_tools or call_id in named
         ]
         interrupts = outcome.get("interrupts") or ()
         asked = {str(each.get("toolCallId") or each.get("id")) for each in interrupts}
@@ -354,7 +355,7 @@ class AguiTurn:
         self._handle.waiting_arguments = arguments
         for each in interrupts:
             is_ours = self._handle.tool_names.get(str(each.get("toolCallId"))) == ASK_USER_QUESTION
-            if is_ours or (interrupt := from_outcome(each)) is None:
+            if is_ours or _questions_in(each) or (interrupt := from_outcome(each)) is None:
                 pending.append(_to_pending(each, self._handle.tool_names, arguments))
             else:
                 self._handle.graph_interrupts = (
@@ -367,9 +368,9 @@ class AguiTurn:
         if outcome.get("type") == "cancelled":
             reason = "cancelled"
         reason = STOP_REASONS.get(str(metadata.get("stopReason")), reason)
-        permissions = (each for each in pending if isinstance(each, Permission))
+        requests = requests_in(pending, self._handle.tool_names)
         ended = Ended(reason=reason, run_id=self._run_id, usage=_to_usage(event.usage), pending=self.pending)
-        return (*permissions, ended)
+        return (*requests, ended)
 
     def _on_run_error(self, event: _WireEvent) -> Sequence[Event]:
         code = event.code or ""
@@ -391,6 +392,8 @@ def _to_pending(interrupt: JsonObject, tool_names: Mapping[str, str], arguments:
     interrupt_id = str(interrupt.get("id"))
     call_id = str(interrupt.get("toolCallId") or interrupt_id)
     name = tool_names.get(call_id, "")
+    if questions := _questions_in(interrupt):
+        return parse_question(interrupt_id, {"questions": questions})
     if name == ASK_USER_QUESTION:
         return parse_question(interrupt_id, arguments.get(call_id, {}))
     label = name or str(interrupt.get("message") or interrupt.get("reason") or "")
@@ -475,6 +478,11 @@ def _to_message(message: JsonObject, names: dict[str, str]) -> Message | None:
                 role="assistant", id=message_id, blocks=tuple(blocks), interrupted=is_interrupted, cut=is_cut
             )
     return None
+
+
+def _questions_in(interrupt: JsonObject) -> Json:
+    """The questions of a Dragoman server's tool that asks."""
+    return ((interrupt.get("metadata") or {}).get(METADATA_KEY) or {}).get("questions")
 
 
 def _is_marked(metadata: JsonObject | None, mark: str) -> bool:

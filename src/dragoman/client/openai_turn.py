@@ -18,7 +18,6 @@ from dragoman.client.events import (
     Image,
     Notice,
     Pending,
-    Permission,
     Problem,
     Question,
     Restarted,
@@ -28,6 +27,7 @@ from dragoman.client.events import (
     Usage,
 )
 from dragoman.client.openai_items import parse_part, to_call, to_pending, to_problem, to_result
+from dragoman.client.pending import requests_in
 from dragoman.client.sse import Frame, FrameReader
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ASK_USER_QUESTION
@@ -307,9 +307,9 @@ class OpenAiTurn:
     def _end(self, reason: StopReason, problem: Problem | None, usage: Usage | None) -> Sequence[Event]:
         pending = tuple(self._pending) if reason == "tool_use" else ()
         self._handle.pending = pending
-        permissions = (each for each in pending if isinstance(each, Permission))
+        requests = requests_in(pending, self._handle.tool_names)
         ended = Ended(reason=reason, run_id=self._response_id, usage=usage, problem=problem, pending=pending)
-        return (*permissions, ended)
+        return (*requests, ended)
 
 
 def _key(event: _WireEvent, item: JsonObject | None = None) -> str:

@@ -1,6 +1,6 @@
 """Pending requests: decoding them, and matching answers to them. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -32,6 +32,14 @@ def parse_question(call_id: str, arguments: JsonObject, loop: str = "") -> Quest
     except msgspec.ValidationError:
         items = (QuestionItem(question=""),)
     return Question(call_id=call_id, questions=items, loop=loop)
+
+
+def requests_in(pending: Iterable[Pending], tool_names: Mapping[str, str]) -> Iterable[Permission | Question]:
+    """What the user is asked at the end of a run. A call of `AskUserQuestion` was shown as its question before."""
+    for each in pending:
+        was_shown = tool_names.get(each.call_id) == ASK_USER_QUESTION
+        if isinstance(each, Permission) or (isinstance(each, Question) and not was_shown):
+            yield each
 
 
 def question_arguments(questions: Sequence[QuestionItem]) -> JsonObject:

@@ -45,7 +45,7 @@ from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
 from dragoman.core.question_text import repeat_question
 from dragoman.core.session import OpenCall
 from dragoman.core.stream import Piece, Record, split_into_pieces
-from dragoman.core.tools import FORK
+from dragoman.core.tools import ASK_USER_QUESTION, FORK
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.content import (
     Cancelled,
@@ -525,8 +525,17 @@ def _interrupt(pending: OpenCall) -> Interrupt:
         tool_call_id=call.call_id,
         response_schema=CHOICE_SCHEMA if is_question else PERMISSION_SCHEMA,
         subagent_run_id=subagent_run_id(pending.loop),
-        metadata=metadata_of(repeat=True) if pending.is_repeat else None,
+        metadata=_interrupt_metadata(pending),
     )
+
+
+def _interrupt_metadata(pending: OpenCall) -> core.JsonObject | None:
+    """What clients cannot read elsewhere: that a call may have run already, and the questions of a tool that asks."""
+    if pending.is_repeat:
+        return metadata_of(repeat=True)
+    if pending.waits_for == "question" and pending.call.name != ASK_USER_QUESTION:
+        return metadata_of(questions=pending.shown().input.get("questions"))
+    return None
 
 
 def _call_text(call: core.Call) -> str:
