@@ -1,6 +1,8 @@
-"""The servers of `kills`: `python -m tests.adapters.killed_server FRAMEWORK FOLDER` forks one for each line of input.
+"""Servers that are killed: `python -m tests.adapters.killed_server FRAMEWORK FOLDER [WORK]`.
 
-The frameworks are imported once. A fork has their modules, and runs the program as `dragoman serve` does.
+It forks a server for each line of its input. The frameworks are imported once; a fork has their modules, and runs the
+program as `dragoman serve` does. WORK is what the agent does: `campaign`, the default, or `scenes`, in which tools and
+answers hang until their server is killed.
 """
 
 import asyncio
@@ -11,15 +13,17 @@ from pathlib import Path
 
 from dragoman.cli import main as cli
 from dragoman.core.agent import Agent
-from tests.adapters.scenes import CallOf, Pause, Script
+from tests.adapters.scenes import AGENT, CallOf, Pause, Script
 from tests.adapters.scripted_agents import Effects, build
 from tests.servers import make_keys, settings_for
 
 APP = """
 from tests.adapters.killed_server import killed_agent
 
-agent = killed_agent({framework!r}, {folder!r})
+agent = killed_agent({framework!r}, {folder!r}, {work!r})
 """
+HANG = "hang at"
+"""Before an effect in the file: it hangs at one more of its starts."""
 WORK_S = 0.02
 """How long a tool and the second half of an answer take."""
 
@@ -53,17 +57,40 @@ class WrittenEffects(Effects):
             file.write(f"{line}\n")
 
 
-def killed_agent(framework: str, folder: str) -> Agent:
+class HangingEffects(WrittenEffects):
+    """Effects of the scenes. Models write down when they are asked; what hangs does so once for each coming kill."""
+
+    def script_for(self, prompts: Sequence[str]) -> Script:
+        self._write(f"asked {prompts[-1]}")
+        return super(WrittenEffects, self).script_for(prompts)
+
+    async def begin(self, tool: str, *arguments: object) -> None:
+        await self._hang_or_go(" ".join(map(str, (tool, *arguments))))
+
+    async def answer(self) -> None:
+        await self._hang_or_go("answer")
+
+    async def _hang_or_go(self, line: str) -> None:
+        self._write(line)
+        lines = self._path.read_text(encoding="utf-8").splitlines()
+        if lines.count(line) <= lines.count(f"{HANG} {line}"):
+            await asyncio.Event().wait()
+
+
+WORK: dict[str, Callable[[Path], Effects]] = {"campaign": WrittenEffects, "scenes": HangingEffects}
+
+
+def killed_agent(framework: str, folder: str, work: str) -> Agent:
     """The agent of a framework whose effects are written to the folder."""
-    agent: Agent = build(framework, WrittenEffects(Path(folder) / "effects"), name="agent")
+    agent: Agent = build(framework, WORK[work](Path(folder) / "effects"), name=AGENT)
     return agent
 
 
-def main(framework: str, folder: str) -> None:
+def main(framework: str, folder: str, work: str = "campaign") -> None:
     """Fork a server for each line of the input, one at a time."""
-    killed_agent(framework, folder)  # imports the framework
+    killed_agent(framework, folder, work)  # imports the framework
     app = Path(folder) / "app.py"
-    app.write_text(APP.format(framework=framework, folder=folder), encoding="utf-8")
+    app.write_text(APP.format(framework=framework, folder=folder, work=work), encoding="utf-8")
     data = Path(folder) / "data"
     say(f"key {asyncio.run(make_keys(settings_for(data)))['alice']}")
     for _ in sys.stdin:

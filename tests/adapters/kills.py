@@ -22,7 +22,7 @@ from typing import Any
 import httpx2
 
 from dragoman.core.answers import INTERRUPTED_RESULT
-from tests.adapters.scenes import FRAMEWORKS, Framework
+from tests.adapters.scenes import AGENT, FRAMEWORKS, Framework
 from tests.protocols.aap.client import AapClient, Session, enabled_tools, grant, user
 from tests.servers import SocketLine
 
@@ -62,9 +62,10 @@ class Report:
 class Servers:
     """The lives of a server, one after the other, on one folder."""
 
-    def __init__(self, folder: Path, framework: Framework) -> None:
+    def __init__(self, folder: Path, framework: Framework, work: str = "campaign") -> None:
         self.folder = folder
         self._framework = framework
+        self._work = work
         self.names_tools = framework != "langgraph"
         """Whether the agent's tools are named by clients."""
         self._parent: asyncio.subprocess.Process
@@ -75,7 +76,7 @@ class Servers:
 
     async def open(self) -> None:
         """Start the process that has the framework imported."""
-        command = (sys.executable, "-m", "tests.adapters.killed_server", self._framework, str(self.folder))
+        command = (sys.executable, "-m", "tests.adapters.killed_server", self._framework, str(self.folder), self._work)
         self._parent = await asyncio.create_subprocess_exec(
             *command, cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
@@ -147,7 +148,7 @@ class Client:
         client = AapClient(self._servers.connection, self._servers.key)
         if self._session is None:
             tools = [*enabled_tools("add"), *enabled_tools("pay", trust=False)] if self._servers.names_tools else []
-            self._session = (await client.create("agent", server_tools=tools)).id
+            self._session = (await client.create(AGENT, server_tools=tools)).id
         session = Session(client, self._session)
         while True:
             meta = (await session.info())["_meta"]

@@ -26,6 +26,8 @@ from tests.conversations import (
     Step,
 )
 
+AGENT = "rehearsal"
+"""The name of the agent that the drivers of protocols talk to."""
 Framework = str
 FRAMEWORKS: tuple[Framework, ...] = ("pydantic_ai", "langgraph", "openai_agents")
 
@@ -61,6 +63,7 @@ SCRIPTS: dict[str, Script] = {
     "question": [[CallOf("choose")], ["a good choice"]],
     "client": [[CallOf("paint", {"what": "sky"})], ["painted"]],
     "pause": [["one ", Pause(), "two"]],
+    "two tools": [["so ", ADD, ADD_MORE], ["all done"]],
 }
 STRUCTURED = '{"city":"Bern","degrees":7}'
 

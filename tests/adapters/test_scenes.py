@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 from itertools import groupby
 from typing import Any
@@ -18,7 +18,8 @@ from dragoman.core.tools import ToolSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.adapters.log_shape import shape
-from tests.adapters.scenes import FRAMEWORKS, REJOINED, SCENES, Framework, Rewind, Scene
+from tests.adapters.protocol_drivers import DRIVERS, driver_for, setup_for
+from tests.adapters.scenes import AGENT, FRAMEWORKS, REJOINED, SCENES, Framework, Rewind, Scene
 from tests.adapters.scripted_agents import Effects, build
 from tests.conversations import (
     Allow,
@@ -27,15 +28,9 @@ from tests.conversations import (
     Choose,
     Conversation,
     Deny,
-    Feature,
     Interruption,
-    Observation,
-    ObservedCall,
-    ObservedResult,
     Prompt,
     Result,
-    Server,
-    Setup,
     Step,
 )
 from tests.conversations import play as conversation
@@ -52,18 +47,8 @@ from tests.engine.world import (
     wait_for_end,
 )
 from tests.extent import IS_FULL
-from tests.protocols.a2a.driver import A2aDriver
-from tests.protocols.aap.client import AapClient
-from tests.protocols.aap.driver import AapDriver
-from tests.protocols.agentscope.driver import AgentScopeDriver
-from tests.protocols.agui.endpoint_driver import EndpointDriver
 from tests.protocols.agui.official_clients import OfficialClients, official_clients
-from tests.protocols.agui.run_service_driver import RunServiceDriver
-from tests.protocols.aisdk.driver import AiSdkDriver
 from tests.protocols.blade.driver import BladeDriver
-from tests.protocols.mcp.client import NEW
-from tests.protocols.mcp.driver import McpDriver
-from tests.protocols.openai.driver import OpenAiDriver
 from tests.servers import SocketServer, running_socket_server
 from tests.stores.simulated import SimulatedLog
 
@@ -152,55 +137,6 @@ def comparable(lines: Iterable[str]) -> Iterable[str]:
 # --- over the protocols -----------------------------------------------------------------------------------------------
 
 
-def aap_client_of(server: Server) -> AapClient:
-    return AapClient(server.connection, server.key("alice"))
-
-
-class ResponsesDriver(OpenAiDriver):
-    """A client of Responses that may bring no tools, not even the one for questions."""
-
-    def __init__(self, *, brings_tools: bool = True) -> None:
-        super().__init__()
-        self._brings_tools = brings_tools
-
-    async def begin(self, setup: Setup) -> None:
-        await super().begin(setup)
-        self._tools = self._tools if self._brings_tools else []
-
-    async def history(self) -> list[Observation]:
-        """The history. Items have a call with its result, in the order in which they ended; scenes sort their calls."""
-        found: list[Observation] = []
-        for are_calls, group in groupby(
-            await super().history(), lambda each: isinstance(each, ObservedCall | ObservedResult)
-        ):
-            entries = list(group)
-            if are_calls:
-                entries.sort(key=lambda each: (isinstance(each, ObservedResult), str(each)))
-            found += entries
-        return found
-
-
-DRIVERS: Mapping[str, Callable[[OfficialClients], Any]] = {
-    "aap": lambda _: AapDriver("delta", aap_client_of),
-    "ag-ui": lambda clients: EndpointDriver(clients, "1"),
-    "run service": lambda _: RunServiceDriver(compares_history=True),
-    "agent api": lambda _: AgentScopeDriver(),
-    "blade": lambda _: BladeDriver(),
-    "responses": lambda _: ResponsesDriver(),
-    "ai sdk": lambda _: AiSdkDriver(),
-    "mcp": lambda _: McpDriver(NEW),
-    "a2a": lambda _: A2aDriver(),
-}
-NEEDS: Mapping[str, Feature] = {
-    "approval granted": "permissions",
-    "approval denied": "permissions",
-    "client tool": "client tools",
-    "question": "questions",
-    "stop": "stop",
-    "rejoined": "rejoin",
-}
-
-
 class ServedFramework:
     """A server with an agent under the name that the drivers expect. One that is left lets its model go on."""
 
@@ -227,7 +163,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict
         for framework in FRAMEWORKS:
             effects = Effects()
             try:
-                agent = build(framework, effects, name="rehearsal")
+                agent = build(framework, effects, name=AGENT)
             except pytest.skip.Exception:
                 continue
             folder = tmp_path_factory.mktemp(framework)
@@ -263,26 +199,15 @@ async def test_a_scene_is_the_same_conversation_live_replayed_and_in_the_history
     protocol: str,
     scene: Scene,
 ) -> None:
-    binds_tools = framework == "langgraph"  # graphs bind their tools themselves
-    driver = DRIVERS[protocol](clients)
-    if isinstance(driver, ResponsesDriver) and binds_tools:
-        driver = ResponsesDriver(brings_tools=False)
-        if scene.name == "question":
-            pytest.skip("without the application's tool for it, a question is text")
-    if scene.name in NEEDS and NEEDS[scene.name] not in driver.features:
-        pytest.skip(f"{protocol} has no {NEEDS[scene.name]}")
+    driver = driver_for(protocol, clients, framework, scene.name)
     if framework not in served:
         pytest.skip(f"{framework} is not installed")
     server = served[framework]
     server.effects.pause = PauseGate()
-    tools = Setup(client_tools=scene.client_tools)
-    if not binds_tools:
-        tools = Setup(
-            ("add", "boom", "choose")[: 2 if framework == "openai_agents" else 3], ("pay",), scene.client_tools
-        )
     try:
         steps = tuple(step for step in scene.steps if not isinstance(step, Rewind))
-        await conversation(Conversation(scene.name, steps, tools), driver, server)
+        setup = setup_for(framework, scene.client_tools)
+        await conversation(Conversation(scene.name, steps, setup), driver, server)
     finally:
         if isinstance(driver, BladeDriver):
             await driver.close()
