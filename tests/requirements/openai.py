@@ -33,6 +33,7 @@ REQUIREMENTS = (
         ("request:refused", "A wrong field is 400 with a code that says why, and `param` names it"),
         ("request:nulls", "`null` is the same as absent; unknown fields are ignored"),
         ("request:nothing-stored", "A refused request stores nothing"),
+        ("request:media-urls", "Images and files are at `https:` or `data:` URLs; others are refused by their place"),
         ("request:model", "`model` names the agent, absent is the default; a session keeps its own"),
         ("request:instructions", "`instructions` apply to their run alone"),
         ("request:parameters", "Sampling parameters reach the model, and no other run"),

@@ -272,6 +272,11 @@ REFUSALS: dict[str, tuple[dict[str, Any], str, str]] = {
         "unsupported_value",
         "messages[0].content[1]",
     ),
+    "an image over http": (
+        {"messages": [user([{"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}])]},
+        "invalid_value",
+        "messages[0].content[0].image_url",
+    ),
     "an uploaded file": (
         {"messages": [user([{"type": "file", "file": {"file_id": "f"}}])]},
         "unsupported_value",

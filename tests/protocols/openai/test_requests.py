@@ -50,7 +50,8 @@ async def mirrored(alice: OpenAiClient, given: Json, **more: Json) -> Json:
         ({"stream": "yes"}, "invalid_type", "stream"),
         ({"stream_options": {"include_obfuscation": False}}, "unsupported_parameter", "stream_options"),
         ({"tools": [{"type": "web_search"}]}, "unsupported_tool", "tools[0].type"),
-        ({"tools": [{"type": "function", "function": {"name": "x"}}]}, "missing_required_parameter", "tools[0].name"),
+        ({"tools": [{"type": "function"}]}, "missing_required_parameter", "tools[0].name"),
+        ({"tools": [{"type": "function", "function": {"name": "x"}}]}, "invalid_type", "tools[0].function"),
         ({"tools": [function("a"), function("a")]}, "duplicate_tool", "tools[1].name"),
         ({"tools": [function(f"t{n}") for n in range(129)]}, "too_many_tools", "tools"),
         ({"tool_choice": {"type": "function", "name": "nix"}}, "unknown_tool", "tool_choice"),
@@ -75,6 +76,22 @@ async def test_a_wrong_field_is_refused_by_its_name(
     assert param is None or refused[2] == param
 
 
+@requirement("openai:request:media-urls")
+@pytest.mark.parametrize(
+    ("part", "member"),
+    [
+        ({"type": "input_image", "image_url": "http://169.254.169.254/a.png"}, "image_url"),
+        ({"type": "input_file", "file_url": "file:///etc/passwd"}, "file_url"),
+    ],
+)
+async def test_images_and_files_at_other_urls_than_https_are_refused(
+    alice: OpenAiClient, part: Json, member: str
+) -> None:
+    given = {"model": "mirror", "input": [{"role": "user", "content": [part]}]}
+    refused = await alice.refused("POST", "/responses", given)
+    assert refused == (400, "invalid_value", f"input[0].content[0].{member}")
+
+
 @requirement("openai:request:model", "openai:request:refused")
 async def test_an_unknown_model_and_another_than_the_sessions(alice: OpenAiClient) -> None:
     assert await alice.refused("POST", "/responses", {"model": "nix", "input": "x"}) == (
@@ -84,7 +101,7 @@ async def test_an_unknown_model_and_another_than_the_sessions(alice: OpenAiClien
     )
     assert await alice.refused("POST", "/responses", {"conversation": "conv_1", "input": "x"}) == (
         *(404, "conversation_not_found"),
-        "",
+        "conversation",
     )
     first = await alice.respond("hello")
     body = {"model": "mirror", "input": "x", "previous_response_id": first["id"]}

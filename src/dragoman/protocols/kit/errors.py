@@ -41,10 +41,10 @@ class UnknownPath(RequestError):
 
 
 class MethodNotAllowed(RequestError):
-    """The path exists, but not for this method."""
+    """The path exists, but not for this method. `message` says what to do instead, if that is not obvious."""
 
-    def __init__(self, allowed: Sequence[str]) -> None:
-        super().__init__(f"this path takes {' or '.join(allowed)}")
+    def __init__(self, allowed: Sequence[str], message: str = "") -> None:
+        super().__init__(message or f"this path takes {' or '.join(allowed)}")
         self.allowed = allowed
 
 

@@ -14,6 +14,7 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import read_json_body
 from dragoman.protocols.kit.endpoints import endpoint
+from dragoman.protocols.kit.errors import MethodNotAllowed
 from dragoman.protocols.openai import ids, inputs, wire
 from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound
 from dragoman.protocols.openai.handlers import PAGING, OpenAiHandlers, OpenAiOptions, page, restored, restored_page
@@ -100,8 +101,8 @@ class ConversationHandlers(OpenAiHandlers):
     @endpoint("DELETE", "/conversations/{conversation}/items/{item}")
     async def delete_item(self, request: Request) -> wire.Conversation:
         """Refused: items stay, because what follows depends on them."""
-        raise InvalidParameter(
-            "unsupported_operation",
+        raise MethodNotAllowed(
+            ("GET",),
             "an item cannot be deleted, because what follows depends on it: delete the conversation, or continue an"
             " earlier response with previous_response_id, which hides what followed",
         )

@@ -46,6 +46,18 @@ class ResponseNotFound(RequestError):
         super().__init__("there is no such response")
 
 
+class ConversationNotFound(RequestError):
+    """The caller has no such conversation.
+
+    Attributes:
+        path: the field that names it; empty if the path of the request does.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        super().__init__("there is no such conversation")
+        self.path = path
+
+
 class ModelNotFound(RequestError):
     """The `model` of a request names no agent."""
 
@@ -108,6 +120,7 @@ ERRORS = ErrorTable(
         refusals.SessionNotFound: ErrorRow(404, "conversation_not_found", "there is no such conversation"),
         refusals.AgentNotFound: ErrorRow(404, "model_not_found"),
         refusals.RunNotFound: ErrorRow(404, "response_not_found"),
+        ConversationNotFound: ErrorRow(404, "conversation_not_found", facts=_PATH),
         ModelNotFound: ErrorRow(404, "model_not_found", facts=_PATH),
         ResponseNotFound: ErrorRow(404, "response_not_found"),
         ItemNotFound: ErrorRow(404, "item_not_found", facts=_PATH),

@@ -330,13 +330,22 @@ def parse_item(value: Json, path: str) -> InputItem:
     plain = {key: _known_parts(each) for key, each in value.items() if each is not None}
     item: InputItem = convert(plain, decoded, path)
     known = item.content if isinstance(item, Message) else item.output if isinstance(item, FunctionCallOutput) else ()
+    member = "content" if isinstance(item, Message) else "output"
     for index, part in enumerate(() if isinstance(known, str) else known):
-        if isinstance(part, ImagePart | FilePart) and part.file_id is not None:
-            member = "content" if isinstance(item, Message) else "output"
-            way_out = "the image in image_url" if isinstance(part, ImagePart) else "the file in file_data"
-            message = f"there are no uploaded files here; send {way_out}"
-            raise InvalidParameter("unsupported_value", message, f"{path}.{member}[{index}].file_id")
+        if isinstance(part, ImagePart | FilePart):
+            _check_media(part, f"{path}.{member}[{index}]")
     return item
+
+
+def _check_media(part: ImagePart | FilePart, path: str) -> None:
+    """Check where an image or a file is. Raises InvalidParameter."""
+    member, url = ("image_url", part.image_url) if isinstance(part, ImagePart) else ("file_url", part.file_url)
+    if part.file_id is not None:
+        way_out = "the image in image_url" if isinstance(part, ImagePart) else "the file in file_data"
+        message = f"there are no uploaded files here; send {way_out}"
+        raise InvalidParameter("unsupported_value", message, f"{path}.file_id")
+    if url is not None and not url.lower().startswith(("https:", "data:")):
+        raise InvalidParameter("invalid_value", "a URL must begin with https: or data:", f"{path}.{member}")
 
 
 def _known_parts(value: Json) -> Json:
@@ -374,6 +383,9 @@ def _tools(name: str, value: Json) -> tuple[FunctionTool, ...]:
             raise InvalidParameter(
                 "unsupported_tool", f"only tools of the type function are known, got {kind[:80]!r}", f"{path}.type"
             )
+        if isinstance(each, dict) and "name" not in each and isinstance(each.get("function"), dict):
+            message = "this is the form of Chat Completions: here the members of function stand in the tool itself"
+            raise InvalidParameter("invalid_type", message, f"{path}.function")
         tool: FunctionTool = convert(each, FunctionTool, path)
         if _TOOL_NAME.fullmatch(tool.name) is None:
             raise InvalidParameter(

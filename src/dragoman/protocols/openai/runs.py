@@ -36,7 +36,13 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.kit.runs import RunHandle, earlier_calls, feed_durable, find_run, start_once
 from dragoman.protocols.openai import ids, inputs
-from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound, ModelNotFound, ResponseNotFound
+from dragoman.protocols.openai.errors import (
+    ConversationNotFound,
+    InvalidParameter,
+    ItemNotFound,
+    ModelNotFound,
+    ResponseNotFound,
+)
 from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.protocols.openai.inputs import NewInput
 from dragoman.protocols.openai.requests import InputItem, ItemReference, ParsedResponse
@@ -273,7 +279,7 @@ class Runs:
         """Where a request continues; None for a new session."""
         fields, owner = request.parsed.fields, request.owner
         if fields.conversation is not None:
-            return _ContinuationPoint(await self.find_conversation(owner, fields.conversation))
+            return _ContinuationPoint(await self.find_conversation(owner, fields.conversation, "conversation"))
         if fields.previous_response_id is not None:
             if request.unstored is not None and fields.previous_response_id == ids.response_id(request.unstored):
                 unstored = await self.find_run(owner, request.unstored)
@@ -283,13 +289,14 @@ class Runs:
             return _ContinuationPoint(handle.session, handle if handle.first_seq else None)
         return await self._recognise(owner, fields.model, request.parsed.items)
 
-    async def find_conversation(self, owner: UserId, conversation_id: str) -> SessionView:
-        """The session of a conversation. Raises SessionNotFound."""
+    async def find_conversation(self, owner: UserId, conversation_id: str, path: str = "") -> SessionView:
+        """The session of a conversation, which the field at `path` names. Raises ConversationNotFound."""
         session_id = ids.session_of(conversation_id)
-        session = None if session_id is None else await self._engine.find_session(owner, session_id)
-        if session is None or session.state.session_id != session_id:
-            raise SessionNotFound("there is no such conversation")
-        return session
+        with suppress(SessionNotFound):
+            session = None if session_id is None else await self._engine.find_session(owner, session_id)
+            if session is not None and session.state.session_id == session_id:
+                return session
+        raise ConversationNotFound(path)
 
     async def _recognise(
         self, owner: UserId, model: str | None, items: Sequence[InputItem]
