@@ -159,6 +159,16 @@ async def test_a_trailer_is_not_a_header(socket_server: ListeningServer) -> None
     assert answer.status == 401
 
 
+async def test_spaces_around_a_value_do_not_belong_to_it(socket_server: ListeningServer) -> None:
+    """RFC 9110, section 5.5. MCP compares these values with those of the body."""
+    meta = "io.modelcontextprotocol/"
+    params = {"_meta": {f"{meta}protocolVersion": "2026-07-28", f"{meta}clientCapabilities": {}}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}
+    headers = ("MCP-Protocol-Version:\t2026-07-28 ", "Mcp-Method:  tools/list \t ")
+    answer = await socket_server.send(socket_server.post("/mcp", body, "alice", *headers))
+    assert answer.status == 200, answer.body
+
+
 @pytest.mark.parametrize("endless", [b"0\r\nX-A: ", b"0\r\n", b"1;extension="])
 async def test_what_follows_a_body_is_bounded(socket_server: ListeningServer, endless: bytes) -> None:
     _, path = await turns_of(socket_server)

@@ -148,9 +148,12 @@ class Connection(HttpToolsProtocol):
         self._has_head_bytes = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header. Trailers are dropped: they arrive after the checks, and their number is not limited."""
+        """Note a header, without the spaces around its value, which the parser leaves at its end.
+
+        Trailers are dropped: they arrive after the checks, and their number is not limited.
+        """
         if self._is_in_head:
-            super().on_header(name, value)
+            super().on_header(name, value.strip(b" \t"))
 
     def on_body(self, body: bytes) -> None:
         """Pass a part of the body on. Called by httptools."""
