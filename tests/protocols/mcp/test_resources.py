@@ -1,5 +1,6 @@
 """Conversations as MCP resources."""
 
+import json
 from pathlib import Path
 
 from tests.conversations import call, script
@@ -31,6 +32,8 @@ async def test_conversations_are_resources(app_server: AppServer, alice: McpClie
     for wrong in (uri + "0", "dragoman://sessions/", "file:///etc/passwd", 7, None):
         assert await alice.error("resources/read", {"uri": wrong}) == (200, -32002)
     assert await bob.error("resources/read", {"uri": uri}) == (200, -32002)
+    refused = json.loads((await bob.post(bob.message("resources/read", {"uri": uri}))).body)["error"]
+    assert refused == {"code": -32002, "message": "there is no such resource", "data": {"uri": uri}}
     bare = await alice.said("hello", more={"name": "rehearsal-bare"})
     own = f"dragoman://sessions/{bare['session_id']}"
     assert await alice.error("resources/read", {"uri": own}) == (200, -32002), "its agent declares no history"

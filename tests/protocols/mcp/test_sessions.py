@@ -59,29 +59,31 @@ async def test_a_session_is_its_owners_and_holds_for_thirty_days_and_over_restar
 
 @requirement("mcp:transport:envelope", "mcp:transport:abuse")
 @pytest.mark.parametrize(
-    ("body", "code"),
+    ("body", "code", "request_id"),
     [
-        (b"", -32700),
-        (b"{", -32700),
-        (b'{"jsonrpc": "2.0", "id": NaN, "method": "ping"}', -32700),
-        (b"\xff\xfe", -32700),
-        (b"[" * 100_000, -32700),
-        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b"[" * 100_000, -32700),
-        (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', -32600),
-        (b'{"id": 1, "method": "ping"}', -32600),
-        (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', -32600),
-        (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600),
-        (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', -32600),
-        (b'{"jsonrpc": "2.0", "id": {}, "method": "ping"}', -32600),
-        (b'{"jsonrpc": "2.0", "id": "%b", "method": "ping"}' % (b"x" * 10_240), -32600),
-        (b'{"jsonrpc": "2.0", "id": 1}', -32600),
+        (b"", -32700, None),
+        (b"{", -32700, None),
+        (b'{"jsonrpc": "2.0", "id": NaN, "method": "ping"}', -32700, None),
+        (b"\xff\xfe", -32700, None),
+        (b"[" * 100_000, -32700, None),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b"[" * 100_000, -32700, None),
+        (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', -32600, None),
+        (b'{"id": 1, "method": "ping"}', -32600, 1),
+        (b'{"jsonrpc": "1.0", "id": "a", "method": "ping"}', -32600, "a"),
+        (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": {}, "method": "ping"}', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": "%b", "method": "ping"}' % (b"x" * 10_240), -32600, None),
+        (b'{"jsonrpc": "2.0", "id": 1}', -32600, 1),
     ],
 )
-async def test_what_is_no_message_is_a_bad_request(alice: McpClient, body: bytes, code: int) -> None:
+async def test_what_is_no_message_is_a_bad_request_with_the_id_that_could_be_read(
+    alice: McpClient, body: bytes, code: int, request_id: int | str | None
+) -> None:
     answer = await alice.post(body)
     assert answer.status == 400
     error = json.loads(answer.body)
-    assert (error["jsonrpc"], error["error"]["code"]) == ("2.0", code)
+    assert (error["jsonrpc"], error["error"]["code"], error["id"]) == ("2.0", code, request_id)
 
 
 @requirement("mcp:transport:abuse")

@@ -29,6 +29,7 @@ from dragoman.protocols.kit.decoding import decode_json
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, InvalidBody, UnknownPath, UnsupportedMediaType
 from dragoman.protocols.kit.frames import encode_json
+from dragoman.protocols.kit.json_rpc import readable_id
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.sse import EventStream, fixed_stream
 
@@ -172,6 +173,7 @@ class _Handlers(Handlers):
         try:
             return wire.decode_request(body)
         except InvalidBody as error:
+            _CODEC.set(Codec(True, False, readable_id(body, wire.RequestId)))
             raise InvalidRequest(f"expected a JSON-RPC 2.0 request: {error}") from error
 
     def _caller(self, request: Request, codec: Codec) -> Caller:

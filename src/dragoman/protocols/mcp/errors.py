@@ -16,6 +16,8 @@ from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.options import Authorization
 
 REALM = 'realm="dragoman"'
+SHOWN_URI_CHARS = 1024
+"""How much an error repeats of an unknown address."""
 
 
 class NotAcceptable(RequestError):
@@ -50,8 +52,9 @@ class InvalidParams(RequestError):
 class UnknownResource(RequestError):
     """There is no such resource, or it belongs to another user."""
 
-    def __init__(self) -> None:
+    def __init__(self, uri: Json) -> None:
         super().__init__("there is no such resource")
+        self.data: JsonObject | None = {"uri": uri[:SHOWN_URI_CHARS]} if isinstance(uri, str) else None
 
 
 class UnsupportedVersion(RequestError):
@@ -105,7 +108,7 @@ ERRORS = ErrorTable(
         InvalidMessage: _row(400),
         UnknownMethod: _row(200, wire.METHOD_NOT_FOUND),
         InvalidParams: _PARAMS,
-        UnknownResource: _row(200, wire.RESOURCE_NOT_FOUND),
+        UnknownResource: _row(200, wire.RESOURCE_NOT_FOUND, "data"),
         UnsupportedVersion: _row(400, wire.UNSUPPORTED_VERSION, "data"),
         HeaderMismatch: _row(400, wire.HEADER_MISMATCH),
         MissingCapability: _row(400, wire.MISSING_CAPABILITY, "data"),

@@ -23,7 +23,8 @@ from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, a
 from dragoman.protocols.kit.body import header, json_response, read_answer, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
-from dragoman.protocols.kit.errors import ErrorResponse, MethodNotAllowed, UnknownPath
+from dragoman.protocols.kit.errors import ErrorResponse, InvalidBody, MethodNotAllowed, UnknownPath
+from dragoman.protocols.kit.json_rpc import readable_id
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.kit.sse import EventStream
@@ -171,7 +172,7 @@ class _Handlers(Handlers):
         A request is answered, a notification or a response with 202. Agents are tools: all, or the one of the path.
         """
         takes_streams, agent = _takes_streams(request), request.path_params.get("agent")
-        message = wire.decode_message(await read_json_body(request, self._options.body_limit))
+        message = await self._read_message(request)
         request_id = None if message.id is msgspec.UNSET else message.id
         _EXCHANGE.set(Exchange(request_id))
         client = self._client_of(request, message)
@@ -223,6 +224,15 @@ class _Handlers(Handlers):
             return await self._stream(client, found)
 
     # --- messages -------------------------------------------------------------------------------------------------
+
+    async def _read_message(self, request: Request) -> wire.Message:
+        """The JSON-RPC message of a body. Raises InvalidJson and InvalidBody."""
+        body = await read_json_body(request, self._options.body_limit)
+        try:
+            return wire.decode_message(body)
+        except InvalidBody:
+            _EXCHANGE.set(Exchange(readable_id(body, wire.RequestId)))
+            raise
 
     def _client_of(self, request: Request, message: wire.Message) -> wire.Client:
         """The version that a message is sent in, and its session.

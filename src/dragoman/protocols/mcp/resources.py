@@ -52,15 +52,15 @@ class Resources:
         uri = request.params.get("uri")
         session_id = parse_session_id(uri.removeprefix(SCHEME)) if isinstance(uri, str) else None
         if session_id is None or not str(uri).startswith(SCHEME):
-            raise UnknownResource
+            raise UnknownResource(uri)
         try:
             async with self._engine.session(request.principal.user, session_id) as session:
                 if not self._is_readable(session.state, request.agent):
-                    raise UnknownResource
+                    raise UnknownResource(uri)
                 await session.until_durable(session.state.seq)
                 messages = await self._engine.history.messages(session, arrange=flatten)
         except SessionNotFound:
-            raise UnknownResource from None
+            raise UnknownResource(uri) from None
         return {"contents": [{"uri": uri, "mimeType": MIME_TYPE, "text": markdown_of(messages)}]}
 
     def _is_readable(self, state: SessionState, agent: str | None) -> bool:
