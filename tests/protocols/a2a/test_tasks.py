@@ -231,6 +231,8 @@ async def test_data_is_text_for_the_agent_and_images_and_files_are_what_they_are
     sound = {"url": "https://a.example/a.mp3", "mediaType": "audio/mpeg"}
     task = await alice.send([{"text": "see"}, image, paper, sound])
     assert task["history"][0]["parts"][1:] == [image, paper, sound]
+    drawn = await alice.send(script({"image": "https://a.example/a.png?size=2"}))
+    assert drawn["artifacts"][0]["parts"] == [{"url": "https://a.example/a.png?size=2", "mediaType": "image/png"}]
     bare = A2aClient(app_server.connection, app_server.key("alice"), agent="rehearsal-bare")
     assert (await bare.error("SendMessage", {"message": message([image])}))[0] == -32005
 

@@ -38,6 +38,7 @@ from dragoman.core.stream import Piece, Record
 from dragoman.protocols.a2a import wire
 from dragoman.protocols.a2a.errors import ContentTypeNotSupported, InvalidParams
 from dragoman.protocols.kit.decoding import convert_value
+from dragoman.protocols.kit.media_types import media_type_of
 
 PROTOCOL = "a2a"
 TASK = "task"
@@ -476,11 +477,10 @@ def _parts_of(block: core.Block) -> tuple[wire.Part, ...]:
             return (_data_part(data),)
         case core.Image(url=url) | core.File(url=url):
             found = _DATA_URI.fullmatch(url)
-            named = (block.media_type or "") if isinstance(block, core.File) else "image/*"
             name = (block.name or "") if isinstance(block, core.File) else ""
             if found is not None:
                 return (wire.Part(raw=found[2], media_type=found[1], filename=name),)
-            return (wire.Part(url=url, media_type=named, filename=name),) if url else ()
+            return (wire.Part(url=url, media_type=media_type_of(block), filename=name),) if url else ()
         case _:
             return ()
 

@@ -8,7 +8,6 @@ they have not seen, so this class knows the calls of the whole turn, even if onl
 Source: specification of AI SDK, 5, 6; shared rules, 16, 18, 24, 25.
 """
 
-import mimetypes
 from datetime import datetime
 from typing import NamedTuple
 
@@ -41,6 +40,7 @@ from dragoman.core.session import shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.ui_schema import compile_card
 from dragoman.protocols.aisdk.wire import Chunk, ClientVersion, question_id
+from dragoman.protocols.kit.media_types import media_type_of
 
 PROTOCOL = "ai-sdk"
 FAILED_MESSAGE = "The agent failed"
@@ -459,17 +459,3 @@ def part_of(block: core.InputBlock) -> core.JsonObject:
         case core.Image() | core.File():
             named = {"filename": block.name} if isinstance(block, core.File) and block.name else {}
             return {"type": "file", "mediaType": media_type_of(block), "url": block.url, **named}
-
-
-def media_type_of(block: core.Image | core.File) -> str:
-    """The media type of a file: as declared, that of its `data:` URI, or a guess by the ending of its path."""
-    if isinstance(block, core.File) and block.media_type:
-        return block.media_type
-    head, comma, _ = block.url.partition(",")
-    declared = head.removeprefix("data:").partition(";")[0]
-    if block.url.startswith("data:") and comma and declared:
-        return declared
-    path = block.url.partition("?")[0].partition("#")[0]
-    guessed = None if block.url.startswith("data:") else mimetypes.guess_type(path)[0]
-    kind = "image" if isinstance(block, core.Image) else block.media
-    return guessed or ("application/octet-stream" if kind == "file" else f"{kind}/*")
