@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -23,7 +24,8 @@ from tests.protocols.blade.driver import url_of
 from tests.protocols.every_protocol import for_every_protocol
 from tests.protocols.mcp.client import NEW, McpClient
 from tests.protocols.openai.client import OpenAiClient
-from tests.servers import SocketServer, running_socket_server
+from tests.protocols.openai.client import approval as approval_item
+from tests.servers import ServerProcess, SocketServer, running_socket_server, server_process
 
 Json = Any
 
@@ -31,7 +33,7 @@ Json = Any
 class ProtocolClients:
     """The clients of one key, one per protocol, which talk to one agent."""
 
-    def __init__(self, server: SocketServer, name: str, *, agent: str = "rehearsal") -> None:
+    def __init__(self, server: SocketServer | ServerProcess, name: str, *, agent: str = "rehearsal") -> None:
         key = server.key(name)
         self.aap = AapClient(server.connection, key)
         self.ag_ui = Endpoint(server.connection, key)
@@ -62,7 +64,9 @@ class ProtocolClients:
                 ],
                 "run_service": [each["content"] for each in service],
                 "blade": [message_text(each["blocks"]) for each in turns if each["role"] != "system"],
-                "openai": [each["content"][0]["text"] for each in items if each["type"] == "message"],
+                "openai": [
+                    "".join(part["text"] for part in each["content"]) for each in items if each["type"] == "message"
+                ],
             },
             without={
                 "agentscope": "it shows a response, not a session",
@@ -128,6 +132,60 @@ async def test_every_protocol_continues_a_session_and_all_histories_are_the_same
     assert [each for each in histories["aap"] if each in prompts] == prompts
     assert len(histories["aap"]) == 18
     assert histories == dict.fromkeys(histories, histories["aap"])
+
+
+@pytest.mark.slow
+async def test_what_one_protocol_asks_another_answers_and_a_cut_answer_goes_on_over_a_third(tmp_path: Path) -> None:
+    """One conversation: a tool, a question, approvals and a server that is killed, each over other protocols."""
+    async with server_process(tmp_path) as server:
+        clients = ProtocolClients(server, "alice")
+        tools = [*enabled_tools("add"), *enabled_tools("stamp", trust=False)]
+        session_id = (await clients.aap.create(server_tools=tools)).id
+        conversation = conversation_of(session_id)
+        first = await clients.openai.respond("over OpenAI's API", conversation=conversation)
+        added = script(call("add", a=20, b=22), {"say": "It is {result}."})
+        assert (await clients.ai_sdk.post(session_id, page_message(added, "u1"))).text == "It is 42."
+        asked = await clients.mcp.said("ask me", session_id=session_id)
+        assert asked["status"] == "input_required"
+        answered = await clients.a2a.send("production", taskId=asked["run_id"])
+        assert said(answered) == "You chose production."
+
+        stamps = script(call("stamp", text="it"), {"say": "done: {result}"})
+        waiting = await clients.a2a.send(stamps, contextId=session_id)
+        page = (await clients.ai_sdk.history(session_id))[-1]
+        part = page["parts"][-1]
+        part |= {"state": "approval-responded", "approval": {**part["approval"], "approved": True}}
+        assert (await clients.ai_sdk.post(session_id, page)).text == "done: stamped it"
+        assert said(await clients.a2a.get(waiting["id"])) == "done: stamped it"
+
+        await clients.runs.play(session_id, stamps)
+        items = (await clients.openai.get(f"/conversations/{conversation}/items?limit=1"))["data"]
+        given = approval_item(items[0], approve=True)
+        done = await clients.openai.respond([given], conversation=conversation)
+        assert done["output"][-1]["content"][0]["text"] == "done: stamped it"
+
+        endless = script({"say": "begun "}, {"emit": {"count": 100_000, "text": "x", "every_ms": 20}})
+        turn = await Session(clients.aap, session_id).open(endless, mode="delta")
+        await turn.until("text_delta")
+        await server.crash()
+        clients = ProtocolClients(server, "alice")
+        await clients.tab.connect()
+        assert await clients.agentscope.stop(session_id=session_id)
+        stopped = await clients.mcp.said("", session_id=session_id)
+        assert stopped["status"] == "cancelled"
+        assert stopped["text"].startswith("begun x"), "the step was played again; its cut words are left out"
+        await clients.tab.send(f"sess_{session_id}", "over Blade")
+        await clients.tab.leave()
+        await clients.ag_ui.run(an_input("over AG-UI", thread=session_id))
+        last = await clients.openai.respond("recall", conversation=conversation)
+        assert last["output"][0]["content"][0]["text"].endswith("over Blade | over AG-UI")
+        histories = await clients.histories_by_protocol(session_id)
+        texts = {protocol: "".join(each) for protocol, each in histories.items()}
+        question = "Which environment?\n- staging\n- production"
+        assert texts["openai"].count(question) == 1, "a question is text there, and a call elsewhere"
+        texts["openai"] = texts["openai"].replace(question, "")
+        assert texts == dict.fromkeys(texts, texts["aap"])
+        assert await clients.openai.get(f"/responses/{first['id']}") == first
 
 
 @pytest.mark.parametrize("name", ["my own chat", "日本語", "a/b?c", "0d8f5c1e-3a52-4a0e-9a5b-0f8a4f0c2b11"])
