@@ -5,6 +5,7 @@ python -m tests.simulation --seed 1234    one of them, as it was
 """
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -34,7 +35,7 @@ def main() -> int:
     begun = time.monotonic()
     failed, faults, operations = 0, Counter[str](), 0
     seeds = range(given.first, given.first + given.seeds)
-    with ProcessPoolExecutor(given.processes) as pool:
+    with ProcessPoolExecutor(given.processes, initializer=_collect_rarely) as pool:
         for seed, outcome in zip(seeds, pool.map(partial(_format_failure, play), seeds, chunksize=10), strict=True):
             if isinstance(outcome, str):
                 failed += 1
@@ -49,6 +50,12 @@ def main() -> int:
         f" {failed} failed, {time.monotonic() - begun:.0f} s\n"
     )
     return 1 if failed else 0
+
+
+def _collect_rarely() -> None:
+    """Let the garbage of several worlds be collected at once, and never look at the modules."""
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 def _format_failure(play: "partial[Outcome]", seed: int) -> Outcome | str:

@@ -90,6 +90,19 @@ def test_a_paused_machine_is_late_and_a_dead_one_is_gone() -> None:
     play(world())
 
 
+def test_a_timer_that_is_due_in_the_moment_of_a_pause_fires_after_it() -> None:
+    async def world() -> None:
+        loop, (machine,) = loop_of(1)
+        loop.call_at(1, machine.pause)
+        sleeper = machine.run(asyncio.sleep(1))
+        await asyncio.sleep(5)
+        assert not sleeper.done()
+        machine.resume()
+        await asyncio.wait_for(sleeper, 1)
+
+    play(world())
+
+
 def test_a_machine_that_dies_before_its_first_step_never_takes_it() -> None:
     async def world() -> None:
         _, (machine,) = loop_of(1)

@@ -6,10 +6,11 @@ Nothing here is random and nothing waits for anything outside, so that the same 
 """
 
 import asyncio
-import selectors
 from asyncio import Handle, TimerHandle
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context, ContextVar, copy_context
+from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -78,49 +79,56 @@ class Machine:
             await asyncio.sleep(0)
 
 
-class TimeSkippingSelector(selectors.SelectSelector):
-    """Instead of waiting for files it makes the time pass."""
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """See the module. It never asks the selector: nothing comes from outside."""
+
+    _stopping: bool
+    """The base's own: this turn is the last one."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop: VirtualLoop
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        self.loop.skip(timeout)
-        return []
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """See the module."""
-
-    _ready: "Any"
-    """The base's own queue of turns."""
-
-    def __init__(self) -> None:
         self.now = 0.0
         self.turns = 0
         self.fault: BaseException | None = None
         """What went wrong where nobody waits."""
-        selector = TimeSkippingSelector()
-        selector.loop = self
-        super().__init__(selector)
+        self._current: deque[Handle] = deque()
+        """Callbacks of this turn that are still to be called."""
+        self._next: deque[Handle] = deque()
+        """Callbacks of the next turn."""
+        self._timers: list[tuple[float, int, Machine | None, TimerHandle]] = []
+        """A heap; timers of the same time fire in the order in which they were set."""
+        self._timer_count = 0
         self.set_task_factory(_task)  # type: ignore[arg-type]  # more general than it has to be
 
     def time(self) -> float:
         """See `asyncio`: what the clock would show."""
         return self.now
 
-    def skip(self, seconds: float | None) -> None:
-        """Let time pass."""
+    def _run_once(self) -> None:
+        """Take a turn: call what is ready. If nothing is, it is at once as late as the next timer."""
         self.turns += 1
         if self.fault is not None:
             fault, self.fault = self.fault, None
             raise fault
-        if seconds is None:
-            raise LoopStuck(f"at {self.now:.3f} s everybody waits")
+        timers = self._timers
+        if not self._next and not self._stopping:
+            while timers and timers[0][3]._cancelled:
+                heappop(timers)
+            if not timers:
+                raise LoopStuck(f"at {self.now:.3f} s everybody waits")
+            self.now = max(self.now, timers[0][0])
         if self.turns > MAX_TURNS:
             raise LoopStuck(f"at {self.now:.3f} s it still goes on")
-        self.now += seconds
+        while timers and timers[0][0] <= self.now:
+            _, _, machine, timer = heappop(timers)
+            if not timer._cancelled and (machine is None or not machine.defer_if_paused(timer)):
+                self._next.append(timer)
+        current = self._current = self._next
+        self._next = deque()
+        while current:
+            handle = current.popleft()
+            if not handle._cancelled:
+                handle._run()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """See `asyncio`: it ends the world, which would be a wrong one from here on."""
@@ -134,7 +142,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         machine = _machine.get() if context is None else context.get(_machine)
         handle = Handle(callback, args, self, context)
         if machine is None or not machine.defer_if_paused(handle):
-            self._ready.append(handle)
+            self._next.append(handle)
         return handle
 
     def call_at(  # type: ignore[override]  # as above
@@ -142,34 +150,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> TimerHandle:
         """See `asyncio`; as for `call_soon`."""
         machine = _machine.get() if context is None else context.get(_machine)
-        if machine is None:
-            return super().call_at(when, callback, *args, context=context)
-        timers: list[TimerHandle] = []
-        timers.append(super().call_at(when, self._due, machine, timers, callback, args, context=context))
-        return timers[0]
+        timer = TimerHandle(when, callback, args, self, context)
+        self._timer_count += 1
+        heappush(self._timers, (when, self._timer_count, machine, timer))
+        return timer
 
-    def _due(
-        self, machine: Machine, timers: list[TimerHandle], callback: Callable[..., Any], args: tuple[Any, ...]
-    ) -> None:
-        if timers[0].cancelled():
-            return  # in the turn before, which came late too
-        if machine.is_paused:
-            machine.defer_if_paused(Handle(self._due, (machine, timers, callback, args), self, copy_context()))
-        else:
-            callback(*args)
+    def call_later(  # type: ignore[override]  # as above
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> TimerHandle:
+        """See `asyncio`."""
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
+        """Nothing to count: a cancelled timer goes when its time comes."""
 
     def take_callbacks(self, machine: Machine) -> list[Handle]:
         """Take a machine's turns away, in their order."""
-        taken = []
-        for handle in self._ready:
-            if not handle._cancelled and handle._context.get(_machine) is machine:
-                taken.append(Handle(handle._callback, handle._args, self, handle._context))
-                handle.cancel()
+        taken: list[Handle] = []
+        for turns in (self._current, self._next):
+            for _ in range(len(turns)):
+                handle = turns.popleft()
+                (taken if _context_of(handle).get(_machine) is machine else turns).append(handle)
         return taken
 
     def put_back(self, handles: list[Handle]) -> None:
         """Give turns back."""
-        self._ready.extend(handles)
+        self._next.extend(handles)
+
+
+def _context_of(handle: Handle) -> Context:
+    context: Context = handle._context  # type: ignore[attr-defined]  # asyncio's own, until Python 3.12 shows it
+    return context
 
 
 def _task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], **given: Any) -> asyncio.Task[T]:
