@@ -25,6 +25,9 @@ from dragoman.protocols.kit.sse import PUSH_EXTENSION
 MAX_HEAD_BYTES = 64 * 1024
 """Largest request line and headers together; also the most that may follow a part of a body without being body, which
 are the extensions of a chunk and the trailers."""
+MAX_PARSED_BYTES = 8 * 1024
+"""How much of what arrived at once is parsed at a time. The rest waits while requests wait for their turn, so that a
+client that pipelines thousands of requests neither fills the memory with them nor holds up the loop."""
 HEAD_TIMEOUT_S = 30.0
 """Longest time for the head to arrive."""
 LINGER_TIMEOUT_S = 10.0
@@ -84,6 +87,7 @@ class Connection(HttpToolsProtocol):
     """A connection that bounds the size of a request's head and the time it takes to arrive."""
 
     __slots__ = (
+        "_answered",
         "_bytes_to_discard",
         "_has_head_bytes",
         "_head_bytes",
@@ -91,6 +95,8 @@ class Connection(HttpToolsProtocol):
         "_idle_since",
         "_idle_timer",
         "_is_in_head",
+        "_refusal",
+        "_unparsed",
     )
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
@@ -110,14 +116,23 @@ class Connection(HttpToolsProtocol):
         self._bytes_to_discard = 0
         """While lingering: how many more bytes are read and dropped before the connection is closed."""
         self._idle_timer: TimerHandle | None = None
+        self._answered: Exchange | None = None
+        """The exchange in progress; the newest one, `cycle`, may be waiting behind it."""
+        self._unparsed = b""
+        """What arrived behind requests that wait for their turn."""
+        self._refusal: str | None = None
+        """Why nothing more is parsed; sent after the responses to the requests before."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers and tell the exchange in progress that its client disconnected."""
         self._stop_timer()
         self.stop_idle_timer()
-        exchange = cast("Exchange | None", self.cycle)
+        exchange, self._answered = self._answered, None
+        if exchange is not None:
+            self.cycle = cast("RequestResponseCycle", exchange)
         super().connection_lost(exc)
         self.cycle = None  # type: ignore[assignment]  # breaks the reference cycle between the two
+        self.pipeline.clear()
         if exchange is not None and exchange.disconnected and exchange.disconnect_callback is not None:
             exchange.disconnect_callback()
 
@@ -130,12 +145,57 @@ class Connection(HttpToolsProtocol):
                 return
         if self._idle_since is not None:  # the rest of a refused body, or the next head
             self._idle_since = self.loop.time()
+        if self.pipeline or self._unparsed or len(data) > MAX_PARSED_BYTES:
+            self._unparsed += data
+            self._parse_waiting()
+        else:
+            self._parse(data)
+
+    def _parse_waiting(self) -> None:
+        """Parse what waits until a request has to wait for its turn; then read no more."""
+        data = memoryview(self._unparsed)
+        self._unparsed = b""
+        while data and not self.pipeline and self.parser is not None:
+            self._parse(data[:MAX_PARSED_BYTES])
+            data = data[MAX_PARSED_BYTES:]
+        if self.pipeline:
+            self._unparsed = bytes(data)
+            self.flow.pause_reading()
+
+    def _parse(self, data: "bytes | memoryview") -> None:
+        """Parse what arrived, within the bounds."""
+        if self._refusal is not None or self.transport.is_closing():
+            return
         self._head_bytes += len(data)
-        super().data_received(data)
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                if self._should_upgrade():
+                    self.handle_websocket_upgrade()
+                    return
+                data = self._head_without_upgrade() + bytes(data[upgrade.args[0] :])
+                self.parser = httptools.HttpRequestParser(self)  # the other one takes the body for another protocol
+                self._is_in_head = True
+                continue
+            except httptools.HttpParserError:
+                msg = "Invalid HTTP request received."
+                self.logger.warning(msg)
+                self.send_400_response(msg)
+            break
         if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
-        if self._has_head_bytes and self._head_timer is None:  # most heads arrive whole and need no timer
+        if self._has_head_bytes and self._head_timer is None and not self.pipeline:  # most heads arrive whole
             self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what arrived, and close the connection; after the responses to the whole requests before it."""
+        newest = cast("Exchange | None", self.cycle)
+        self._refusal = msg
+        if newest is None or newest.response_complete or (newest.more_body and not self.pipeline):
+            super().send_400_response(msg)
+        elif newest.more_body:
+            del self.pipeline[0]
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over to the WebSocket protocol. Called while the parser ends with the handshake."""
@@ -175,7 +235,9 @@ class Connection(HttpToolsProtocol):
         scope, parser = self.scope, self.parser
         scope["method"] = parser.get_method().decode("ascii")
         scope["http_version"] = parser.get_http_version()
-        if parser.should_upgrade() and self._should_upgrade():
+        if parser.should_upgrade():
+            if scope["method"] == "CONNECT":
+                raise httptools.HttpParserError("CONNECT is for proxies")
             return
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
@@ -187,6 +249,7 @@ class Connection(HttpToolsProtocol):
         scope["extensions"] = {PUSH_EXTENSION: exchange}  # type: ignore[dict-item]  # uvicorn's type lists its own extensions only
         self.cycle = cycle = cast("RequestResponseCycle", exchange)
         if before is None or before.response_complete:
+            self._answered = exchange
             self._start_asgi_task(cycle, self.app)
         else:
             self.flow.pause_reading()
@@ -194,6 +257,8 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Expect the next request's head. Called by httptools at the end of a request."""
+        if self.parser.should_upgrade():
+            return
         if self._bytes_to_discard:
             self.transport.close()
             return
@@ -209,14 +274,25 @@ class Connection(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self._bytes_to_discard or self.transport.is_closing():
             return
-        self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
+            self._answered = cast("Exchange", cycle)
             self._start_asgi_task(cycle, app)
+        elif self._refusal is not None:
+            super().send_400_response(self._refusal)
+        if self._unparsed and not self.pipeline:
+            self._parse_waiting()
+        self.resume_reading()
+        if not self.cycle.response_complete:
             return
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._check_idle)
+
+    def resume_reading(self) -> None:
+        """Read on, unless requests wait for their turn."""
+        if not self.pipeline:
+            self.flow.resume_reading()
 
     def linger(self) -> None:
         """Close the connection when the client has sent the whole refused body, or when a bound is reached."""
@@ -241,13 +317,28 @@ class Connection(HttpToolsProtocol):
             self.timeout_keep_alive_handler()
 
     def _should_upgrade(self) -> bool:
-        """Whether this is a complete WebSocket handshake. One with a body is none: the body would never be read."""
+        """Whether this is a complete WebSocket handshake, with no request before it that is not answered yet.
+
+        One with a body is none: the body would never be read.
+        """
+        newest = cast("Exchange | None", self.cycle)
+        if newest is not None and not newest.response_complete:
+            return False
         names = {name for name, _ in self.headers}
         is_whole = b"sec-websocket-key" in names and not names & {b"content-length", b"transfer-encoding"}
         return is_whole and super()._should_upgrade()
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: HTTP lets a server ignore an Upgrade header and answer in HTTP/1.1."""
+    def _head_without_upgrade(self) -> bytes:
+        """The head of a request, as if it did not ask for another protocol: a server may ignore that.
+
+        Java's HTTP client asks for HTTP/2 in each request that is not encrypted.
+        """
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        for name, value in self.headers:
+            if name == b"connection":
+                value = b",".join(each for each in value.split(b",") if each.strip().lower() != b"upgrade")
+            lines.append(b"%b: %b" % (name, value))
+        return b"\r\n".join([*lines, b"", b""])
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
@@ -327,7 +418,7 @@ class Exchange:
             self._expects_continue = False
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if not self.disconnected and not self.response_complete:
-            self._flow.resume_reading()
+            self._connection.resume_reading()
             await self.message_event.wait()
             self.message_event.clear()
         if self.disconnected or self.response_complete:
