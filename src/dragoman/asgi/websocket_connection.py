@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from dragoman.asgi.http_connection import MAX_PARSED_BYTES
 from dragoman.core.refusals import LimitReached
 from dragoman.engine.services.limits import REQUEST_MEMORY
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
     from websockets.frames import Frame
 
+MAX_FRAMES_PER_TURN = 250
+"""After so many frames the others have their turn: a frame costs some 15 µs, and one read may bring 40,000."""
 INVALID_TEXT = 1007
 TRY_AGAIN_LATER = 1013
 
@@ -27,6 +30,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401  # uvicorn's own
         super().__init__(*args, **options)
         self._memory = REQUEST_MEMORY.open()
+        self._unparsed = b""
+        """What arrived and is parsed in a later turn, or after the app has taken the messages before."""
 
     def data_received(self, data: bytes) -> None:
         """Count and parse what arrived. Without memory for it, the connection is closed."""
@@ -35,7 +40,29 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         except LimitReached as refused:
             self._close(TRY_AGAIN_LATER, str(refused))
             return
-        super().data_received(data)
+        is_scheduled = bool(self._unparsed)
+        self._unparsed += data
+        if not is_scheduled:
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parse some of what arrived, and no more as long as the app has messages to take."""
+        data, frames = memoryview(self._unparsed), 0
+        while data and frames < MAX_FRAMES_PER_TURN and not (self.read_paused or self.transport.is_closing()):
+            self.conn.receive_data(bytes(data[:MAX_PARSED_BYTES]))
+            data = data[MAX_PARSED_BYTES:]
+            frames += len(self.conn.events)
+            if self.conn.parser_exc is not None:
+                self.handle_parser_exception()
+            else:
+                self.handle_events()
+        self._unparsed = b"" if self.transport.is_closing() else bytes(data)
+        if self._unparsed:
+            self.transport.pause_reading()
+            if not self.read_paused:
+                self.loop.call_soon(self._parse)
+        elif not self.read_paused:
+            self.transport.resume_reading()
 
     def send_receive_event_to_app(self) -> None:
         """Pass a whole message on, unless it is invalid text."""
@@ -63,7 +90,11 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         """Return the next message to the app, which has decoded the one before."""
         if self.queue.empty():
             self._memory.release()
-        return await super().receive()
+        message = await super().receive()
+        if self._unparsed and not self.read_paused:
+            self.transport.pause_reading()
+            self.loop.call_soon(self._parse)
+        return message
 
     async def send(self, message: "ASGISendEvent") -> None:
         """Send the app's message. A refusal ends the handshake, too: uvicorn would log it as an error of the app."""
