@@ -331,10 +331,7 @@ class BladeTurn:
             elif (turn_id, index) not in self._emitted_lengths:
                 self._emitted_lengths[turn_id, index] = 1
                 events.append(_to_notice(kind, content, loop))
-        for call_id, call in calls.items():
-            self._on_question_ref(call_id, call.get("pending_question_ref"))
-            if call.get("status") in ("done", "error", "cancelled"):
-                self._finish_call(call_id)
+        self._note_statuses(calls)
         return [*events, *_restarted(turn, loop)]
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -381,6 +378,14 @@ class BladeTurn:
             return ()
         self._emitted_calls.add(call_id)
         return (question or ToolCall(id=call_id, name=name, arguments=arguments, loop=loop),)
+
+    def _note_statuses(self, calls: Mapping[str, JsonObject]) -> None:
+        """Note which calls are finished, and then which wait: an earlier question about one of them is finished."""
+        for call_id, call in calls.items():
+            if call.get("status") in ("done", "error", "cancelled"):
+                self._finish_call(call_id)
+        for call_id, call in calls.items():
+            self._on_question_ref(call_id, call.get("pending_question_ref"))
 
     def _on_question_ref(self, call_id: str, ref: JsonObject | None) -> None:
         """Note the permission that a call waits for, which says more than the question itself, or is asked again."""

@@ -88,15 +88,20 @@ def permission_question(call: OpenCall) -> str:
     return repeat_question(call.call.name) if call.is_repeat else f"Allow {call.call.name}?"
 
 
-def permission_call(call: OpenCall) -> tuple[ToolCall, JsonObject]:
-    """Return the question whether a call may run, as a call with its arguments (specification, 8.3)."""
+def permission_call(call: OpenCall, number: int = 1) -> tuple[ToolCall, JsonObject]:
+    """Return the question whether a call may run, as a call with its arguments (specification, 8.3).
+
+    Args:
+        call: the call.
+        number: how many such questions about the call there are with this one.
+    """
     question: JsonObject = {
         "question": permission_question(call),
         "header": "Permission",
         "options": [{"label": label} for label in PERMISSION_OPTIONS],
         "multiSelect": False,
     }
-    return question_call(chat.permission_id(call.call.call_id), {"questions": [question], "source_loop": None})
+    return question_call(chat.permission_id(call.call.call_id, number), {"questions": [question], "source_loop": None})
 
 
 def question_call(question_id: str, arguments: JsonObject) -> tuple[ToolCall, JsonObject]:
@@ -117,8 +122,17 @@ def result_value(result: core.ToolMessage) -> Json:
     return msgspec.to_builtins(content)
 
 
-def answer_block(call_id: str, arguments: JsonObject, answers: list[JsonObject]) -> Block:
-    """Return a user's answer, which can be read without its question."""
+def answer_block(
+    call_id: str, arguments: JsonObject, answers: list[JsonObject], permission: JsonObject | None = None
+) -> Block:
+    """Return a user's answer, which can be read without its question.
+
+    Args:
+        call_id: the id of the question.
+        arguments: the question.
+        answers: what was chosen or written.
+        permission: an extension: which tool may run, and whether it runs again.
+    """
     selections: dict[str, list[int]] = {}
     custom: dict[str, str] = {}
     questions = questions_of(arguments).questions
@@ -129,6 +143,8 @@ def answer_block(call_id: str, arguments: JsonObject, answers: list[JsonObject])
         if answer["custom"]:
             custom[str(index)] = answer["custom"]
     content = {"tool_call_id": call_id, "selections": selections, "custom": custom, "answers": answers}
+    if permission is not None:
+        content["permission"] = permission
     return Block("ask_user_answer", content, call_id, ASK_USER_QUESTION, ASK_USER_QUESTION)
 
 

@@ -24,7 +24,8 @@ class _PendingCall(msgspec.Struct):
     tool_call: ToolCall
     started_at: datetime
     permission: ToolCall | None = None
-    """The question whether it may run, if that was asked."""
+    """The newest question whether it may run, if that was asked."""
+    permission_count: int = 0
     question: ToolCall | None = None
     """The newest question that it asked while it ran."""
     question_count: int = 0
@@ -76,11 +77,9 @@ class CallList:
     def _request_permission(self, call: OpenCall) -> None:
         """Ask whether a call may run, with a question in the same turn."""
         pending = self._pending[call.call.call_id]
-        if pending.permission is None:
-            pending.permission, arguments = blocks.permission_call(call)
-            pending.turn.add_call(pending.permission, arguments)
-        else:
-            pending.turn.set_call_status(pending.permission, "awaiting_answer")
+        pending.permission_count += 1
+        pending.permission, arguments = blocks.permission_call(call, pending.permission_count)
+        pending.turn.add_call(pending.permission, arguments)
 
     def answer_block(self, answer: AnswerGiven, asked: OpenCall, trusted_tools: Container[str]) -> Block:
         """Return the answer to the newest question about a call; `trusted_tools` are those after the answer."""
@@ -89,11 +88,12 @@ class CallList:
             raw = None if answer.result is None else answer.result.raw
             given = raw.get("answers", []) if isinstance(raw, dict) else []
             return blocks.answer_block(pending.question.id, asked.shown().input, given)
-        question, arguments = blocks.permission_call(asked)
+        question, arguments = blocks.permission_call(asked, pending.permission_count)
         is_trusted = asked.call.name in trusted_tools and not asked.is_repeat
         label = blocks.PERMISSION_OPTIONS[int(is_trusted) if answer.granted else 2]
         answers = [{"question": blocks.permission_question(asked), "labels": [label], "custom": answer.reason}]
-        return blocks.answer_block(question.id, arguments, answers)
+        permission = {"tool_name": asked.call.name, "repeat": asked.is_repeat}
+        return blocks.answer_block(question.id, arguments, answers, permission)
 
     def settle_question(self, call_id: CallId, answer: Block, logged: LoggedEvent) -> None:
         """Give the question about a call that waits its answer as a result."""
@@ -167,8 +167,9 @@ class CallList:
                 questions[call_id] = None
                 ref = QuestionRef(loop, chat.public_call_id(call_id), None)
             else:
+                question_id = chat.permission_id(call_id, self._pending[call_id].permission_count)
                 question = blocks.permission_question(call)
-                ref = QuestionRef(loop, chat.permission_id(call_id), question, call.is_repeat or msgspec.UNSET)
+                ref = QuestionRef(loop, question_id, question, call.is_repeat or msgspec.UNSET)
                 questions[call_id] = ref
             above = state.parent_call(call.loop)
             while above is not None:

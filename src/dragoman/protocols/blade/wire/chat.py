@@ -27,7 +27,8 @@ Variables = Annotated[
 
 # --- ids: ours, with Blade's prefixes ---------------------------------------------------------------------------------
 
-_SESSION_PREFIX, _CALL_PREFIX, _PERMISSION_PREFIX = "sess_", "tc_", "perm_"
+_SESSION_PREFIX, _CALL_PREFIX = "sess_", "tc_"
+_PERMISSION_PREFIX = re.compile(r"perm(?:[2-9]|[1-9][0-9]+)?_")
 _QUESTION_PREFIX = re.compile(r"ask[1-9][0-9]*_")
 _CHECKPOINT_ID = re.compile(r"cp_([1-9][0-9]{0,14})")
 
@@ -48,14 +49,14 @@ def public_call_id(call_id: CallId) -> str:
     return _CALL_PREFIX + call_id
 
 
-def permission_id(call_id: CallId) -> str:
-    """Return the id of the question whether a call may run."""
-    return _PERMISSION_PREFIX + call_id
+def permission_id(call_id: CallId, number: int = 1) -> str:
+    """Return the id of the question whether a call may run; it may be asked several times, numbered from 1."""
+    return f"perm{number if number > 1 else ''}_{call_id}"
 
 
 def is_permission_id(text: str) -> bool:
     """Return whether an id is that of a question whether a call may run."""
-    return text.startswith(_PERMISSION_PREFIX)
+    return _PERMISSION_PREFIX.match(text) is not None
 
 
 def question_id(call_id: CallId, number: int) -> str:
@@ -70,9 +71,8 @@ def is_about_call(text: str) -> bool:
 
 def parse_call_id(text: str) -> CallId:
     """Return the call with a public id, which may be that of a question about the call."""
-    if (question := _QUESTION_PREFIX.match(text)) is not None:
-        return CallId(text[question.end() :])
-    return CallId(text.removeprefix(_PERMISSION_PREFIX if is_permission_id(text) else _CALL_PREFIX))
+    about = _QUESTION_PREFIX.match(text) or _PERMISSION_PREFIX.match(text)
+    return CallId(text.removeprefix(_CALL_PREFIX) if about is None else text[about.end() :])
 
 
 def parent_call_id(loop: LoopId) -> str | None:
