@@ -4,12 +4,12 @@ import type { Answer, Json, Question, ToolCall, Turn } from "./wire";
 
 const ASK = "AskUserQuestion";
 const DENIED = /^(Tool call denied|denied by the user)/;
-const PERMISSION = "perm_";
+const PERMISSION = /^perm\d*_/;
 
 export const isQuestion = (call: ToolCall): boolean => call.tool_name === ASK && !isPermission(call);
 
 /** Whether the call asks for permission for another call, with which it is shown. */
-export const isPermission = (call: ToolCall): boolean => call.tool_name === ASK && call.id.startsWith(PERMISSION);
+export const isPermission = (call: ToolCall): boolean => call.tool_name === ASK && PERMISSION.test(call.id);
 
 /** Whether another call asks this question while it runs; it is not a call of the model. */
 export const isAskedByCall = (call: ToolCall): boolean => /^ask\d+_/.test(call.id);
@@ -46,14 +46,11 @@ export interface Permission {
 
 /** The permission that an answer gives or denies; null if it answers something else. */
 export function permissionIn(content: Readonly<Record<string, Json>>): Permission | null {
-    const [first] = Array.isArray(content["answers"]) ? content["answers"] : [];
+    const asked = content["permission"] as { tool_name: string; repeat: boolean } | undefined;
     const selections = content["selections"] as { "0"?: number[] } | undefined;
     const choice = selections?.["0"]?.[0];
-    if (!String(content["tool_call_id"] ?? "").startsWith(PERMISSION) || choice === undefined) return null;
-    const question = String((first as { question?: string } | undefined)?.question);
-    const repeated = /^The server restarted while (.*) ran, so it may have run already\./.exec(question)?.[1];
-    const tool = repeated ?? /^Allow (.*)\?$/.exec(question)?.[1];
-    return tool === undefined ? null : { tool, choice, isRepeat: repeated !== undefined };
+    if (asked === undefined || choice === undefined) return null;
+    return { tool: asked.tool_name, choice, isRepeat: asked.repeat };
 }
 
 export function questionsOf(call: ToolCall): Question[] {
