@@ -1,11 +1,9 @@
 """A page whose server is killed: it reconnects by itself, and what the crash cut off is never taken for the answer."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from tests.asgi_client import DEADLINE_S
 from tests.browser import Browser
 from tests.client.cutting_proxy import cutting_proxy
 from tests.console.axe import serious_violations
@@ -13,6 +11,7 @@ from tests.console.conftest import SCREENSHOTS
 from tests.console.console_page import ConsolePage
 from tests.conversations import script
 from tests.servers import server_process
+from tests.till import open_till
 
 CUT = "document.querySelector('.cut-text')?.innerText.trim().split(' ')"
 WHOLE = "[...document.querySelectorAll('.assistant > .markdown')].map((each) => each.innerText.trim().split(' '))"
@@ -30,20 +29,12 @@ async def forgetful(run):
     await asyncio.sleep(3600)
 """
 PAYING = """
-import asyncio
-from pathlib import Path
-
 from dragoman import agent, tool
-
-STARTED = Path(__file__).parent / "started"
 
 
 @tool(on_restart="ask")
 async def pay(who: str) -> str:
-    if not STARTED.exists():
-        STARTED.touch()
-        await asyncio.sleep(3600)
-    return f"paid {who}"
+    return await take(who)
 
 
 @agent(tools=[pay], history=True)
@@ -123,10 +114,9 @@ async def test_a_run_that_cannot_continue_after_a_crash_says_so_and_can_be_tried
 
 @pytest.mark.slow
 async def test_whether_a_call_runs_again_after_a_crash_is_no_first_approval(chromium: Browser, tmp_path: Path) -> None:
-    app = tmp_path / "app.py"
-    app.write_text(PAYING, encoding="utf-8")
     async with (
-        server_process(tmp_path / "data", agents=app) as running,
+        open_till(tmp_path, PAYING) as till,
+        server_process(tmp_path / "data", agents=till.app) as running,
         cutting_proxy(running.connection.url, lambda: None) as front,
     ):
         console_page = ConsolePage(await chromium.page(), front.url, running.key("alice"), SCREENSHOTS)
@@ -134,9 +124,7 @@ async def test_whether_a_call_runs_again_after_a_crash_is_no_first_approval(chro
         await console_page.write("Message", "Pay Bob.")
         await console_page.page.press("Enter")
         await console_page.wait_for_text("running", ".call-state")
-        async with asyncio.timeout(DEADLINE_S):
-            while not await asyncio.to_thread((tmp_path / "started").exists):
-                pass
+        await till.until(Bob=1)
         await running.crash()
         front.target = running.connection.url
         await console_page.wait_for_text(RUN_AGAIN, "form.asking")
