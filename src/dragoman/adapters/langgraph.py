@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Unpack, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, Unpack, get_type_hints
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -40,6 +40,16 @@ CONTEXT_MESSAGES = 1000
 
 Graph = Pregel[Any, Any, Any, Any]
 Builder = StateGraph[Any, Any, Any, Any]
+
+
+class Continue(NamedTuple):
+    """What the graph is given next; None lets it go on where it is."""
+
+    given: Any
+
+
+Left = Literal["finished", "waits", "declined"]
+"""Why there is nothing to give to the graph: it has ended, it waits for the user, or the user does not let it go on."""
 
 
 def as_agent(value: object, name: str) -> FrameworkAgent | None:
@@ -121,9 +131,7 @@ class LangGraphAgent(FrameworkAgent):
         self._field = self._input_field(graph)
         if context is None and graph.context_schema is not None:
             if needed := _schema(graph, "context").get("required"):
-                raise needs_argument(
-                    self.name, f"needs a context with {', '.join(needed)}", "LangGraphAgent", "context"
-                )
+                raise needs_argument(self.name, f"needs a context with {', '.join(needed)}", "LangGraphAgent", "context")
             self._context = {}  # a context of defaults, which nodes find in place of None
 
     def _input_field(self, graph: Graph) -> str | None:
@@ -186,65 +194,91 @@ class LangGraphAgent(FrameworkAgent):
             CURRENT.reset(token)
 
     async def _play(self, player: Player, turn: Sequence[Message]) -> StopReason | None:
-        run = player.run
-        info = RunInfo.of(run)
-        places = Places(run, self._own_saver or self._saver)
+        """Give the graph the turn's input, or what a run of the turn that ended before left to do, until it ends."""
+        info = RunInfo.of(player.run)
+        places = Places(player.run, self._own_saver or self._saver)
         place, unknown = await places.find(turn)
-        before = unknown if self._field != MESSAGE_LIST else await self._before_workflow(player, turn, unknown)
         config: RunnableConfig = {
             "configurable": {**self._configurable(info), "thread_id": place.thread, "user_id": info.user}
         }
-        state: StateSnapshot = await self._graph.aget_state(config)
+        state = await self._graph.aget_state(config)
         structured = _structured(state)
-        is_new = await places.head(place.thread) == place.head
-        if is_new:
-            if place.fork is not None:
-                config["configurable"]["checkpoint_id"] = place.fork
-                state = await self._graph.aget_state(config)
-            player.known |= _message_ids(state)
-            given: Any = await self._given(turn, before, state, info)
+        if await places.head(place.thread) == place.head:
+            given = await self._begin(player, turn, unknown, place, config, state, info)
         else:
             player.known |= _known_ids(state, turn)
-            if state.interrupts:
-                answers = await resume_values(run, player.calls, state)
-                if answers is None:
-                    await wait_for_answers(run, player.calls, state)
-                    return None
-                given = Command(resume=answers)
-            elif not state.tasks:  # `next` leaves out tasks whose writes are stored, but in no checkpoint yet
+            left = await self._take_up(player, state)
+            if left == "finished":
                 await player.add_unstreamed(_messages(state))
                 return await self._finish(player, places, place, state, structured)
-            elif was_asked(player.calls, state):
-                is_allowed = await may_continue(player.calls, state)
-                if is_allowed is not True:
-                    return None if is_allowed is None else "end_turn"
-                given = None
-            else:
-                given = None
+            if not isinstance(left, Continue):
+                return "end_turn" if left == "declined" else None
+            given = left.given
         context = await value_for(self._context, info)
         while True:
-            stream = self._graph.astream(
-                given,
-                config,
-                context=context,
-                stream_mode=STREAM_MODES,
-                subgraphs=True,
-                durability="sync",
-                version="v2",
-            )
-            async for part in stream:
-                await player.handle(part)
-            await player.end()
-            config["configurable"].pop("checkpoint_id", None)
-            state = await self._graph.aget_state(config)
-            await player.add_unstreamed(_messages(state))
+            state = await self._execute(player, given, config, context)
             if not (state.interrupts or state.next):
                 return await self._finish(player, places, place, state, structured)
-            await wait_for_answers(run, player.calls, state)
-            answers = await resume_values(run, player.calls, state) if state.interrupts else None
+            await wait_for_answers(player.run, player.calls, state)
+            answers = await resume_values(player.run, player.calls, state) if state.interrupts else None
             if answers is None:
                 return None
             given = Command(resume=answers)  # the session trusts all that was asked about
+
+    async def _begin(
+        self,
+        player: Player,
+        turn: Sequence[Message],
+        unknown: Sequence[Message],
+        place: Place,
+        config: RunnableConfig,
+        state: StateSnapshot,
+        info: RunInfo,
+    ) -> Any:  # noqa: ANN401  # the graph's own type
+        """The input of a graph that does not know the turn yet. A branch begins at the checkpoint it forks off."""
+        before = unknown if self._field != MESSAGE_LIST else await self._before_workflow(player, turn, unknown)
+        if place.fork is not None:
+            config["configurable"]["checkpoint_id"] = place.fork
+            state = await self._graph.aget_state(config)
+        player.known |= _message_ids(state)
+        return await self._given(turn, before, state, info)
+
+    async def _take_up(self, player: Player, state: StateSnapshot) -> Continue | Left:
+        """What is left to do for a graph that has the turn's input already: after a crash, or after an answer."""
+        if state.interrupts:
+            answers = await resume_values(player.run, player.calls, state)
+            if answers is not None:
+                return Continue(Command(resume=answers))
+            await wait_for_answers(player.run, player.calls, state)
+            return "waits"
+        if not state.tasks:  # `next` leaves out tasks whose writes are stored, but in no checkpoint yet
+            return "finished"
+        if not was_asked(player.calls, state):
+            return Continue(None)
+        match await may_continue(player.calls, state):
+            case None:
+                return "waits"
+            case is_allowed:
+                return Continue(None) if is_allowed else "declined"
+
+    async def _execute(self, player: Player, given: Any, config: RunnableConfig, context: Any) -> StateSnapshot:  # noqa: ANN401  # the graph's own types
+        """Run the graph until it ends or waits, and say what its nodes say. Returns the state it is in then."""
+        stream = self._graph.astream(
+            given,
+            config,
+            context=context,
+            stream_mode=STREAM_MODES,
+            subgraphs=True,
+            durability="sync",
+            version="v2",
+        )
+        async for part in stream:
+            await player.handle(part)
+        await player.end()
+        config["configurable"].pop("checkpoint_id", None)
+        state = await self._graph.aget_state(config)
+        await player.add_unstreamed(_messages(state))
+        return state
 
     def _configurable(self, info: RunInfo) -> Mapping[str, str]:
         """The session's options for nodes that read their config. Other savers than ours store what they find there,
