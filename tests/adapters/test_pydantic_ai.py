@@ -523,7 +523,10 @@ async def test_a_capability_can_select_the_model(tmp_path: Path) -> None:
         (FrameworkAgent(), 'support has no model: Agent("openai:gpt-5-mini", …)'),
         (
             FrameworkAgent(TestModel(), deps_type=Deps),
-            'support needs deps of type Deps: wrap it, PydanticAIAgent(support, name="support", deps=…)',
+            (
+                'support needs deps of type Deps: wrap it, PydanticAIAgent(support, name="support", deps=…)'
+                " from dragoman.adapters.pydantic_ai"
+            ),
         ),
     ],
 )

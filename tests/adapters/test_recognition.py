@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.adapters.base import FrameworkAgent
 from dragoman.adapters.frameworks import Framework, Refused, load_adapter, needs_argument, no_model, own_runtime
 from dragoman.agents.parameters import DeclarationError
 from dragoman.agents.serving import check
@@ -223,10 +224,13 @@ def test_two_tools_of_one_name_in_one_agent_are_refused(tmp_path: Path) -> None:
 def test_the_other_refusals_name_the_way_out() -> None:
     assert [
         str(no_model("support", 'Agent("openai:gpt-5-mini", …)')),
-        str(needs_argument("support", "needs deps of type Deps", "PydanticAIAgent", "deps")),
+        str(needs_argument("support", "needs deps of type Deps", FrameworkAgent, "deps")),
         str(own_runtime("remote")),
     ] == [
         'support has no model: Agent("openai:gpt-5-mini", …)',
-        'support needs deps of type Deps: wrap it, PydanticAIAgent(support, name="support", deps=…)',
+        (
+            'support needs deps of type Deps: wrap it, FrameworkAgent(support, name="support", deps=…)'
+            " from dragoman.adapters.base"
+        ),
         "remote brings its own runtime and cannot be served; serve the agent that it wraps",
     ]

@@ -92,13 +92,14 @@ def no_model(name: str, example: str) -> Refused:
     return Refused(f"{name} has no model: {example}")
 
 
-def needs_argument(name: str, needs: str, wrapper: str, argument: str) -> Refused:
+def needs_argument(name: str, needs: str, wrapper: type, argument: str) -> Refused:
     """The refusal of an agent that only works with an argument of its wrapper.
 
     Args:
         name: the agent's name.
         needs: what it does without the argument, such as `needs deps of type Deps` or `takes {topic, depth}`.
-        wrapper: the name of the wrapper's class.
+        wrapper: the wrapper's class.
         argument: the argument's name.
     """
-    return Refused(f'{name} {needs}: wrap it, {wrapper}({name}, name="{name}", {argument}=…)')
+    call = f'{wrapper.__name__}({name}, name="{name}", {argument}=…)'
+    return Refused(f"{name} {needs}: wrap it, {call} from {wrapper.__module__}")

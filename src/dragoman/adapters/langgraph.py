@@ -131,7 +131,7 @@ class LangGraphAgent(FrameworkAgent):
         self._field = self._input_field(graph)
         if context is None and graph.context_schema is not None:
             if needed := _schema(graph, "context").get("required"):
-                raise needs_argument(self.name, f"needs a context with {', '.join(needed)}", "LangGraphAgent", "context")
+                raise needs_argument(self.name, f"needs a context with {', '.join(needed)}", LangGraphAgent, "context")
             self._context = {}  # a context of defaults, which nodes find in place of None
 
     def _input_field(self, graph: Graph) -> str | None:
@@ -150,7 +150,7 @@ class LangGraphAgent(FrameworkAgent):
         if schema.get("type") == "array":
             return MESSAGE_LIST
         taken = f"{{{', '.join(fields)}}}" if fields else f"input of the type {schema.get('type', 'any')}"
-        raise needs_argument(self.name, f"takes {taken}", "LangGraphAgent", "input")
+        raise needs_argument(self.name, f"takes {taken}", LangGraphAgent, "input")
 
     def parts(self) -> Iterable[object]:
         """The graph, what it was built from, and its subgraphs."""

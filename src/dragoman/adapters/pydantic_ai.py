@@ -80,7 +80,7 @@ class PydanticAIAgent(FrameworkAgent):
             raise no_model(self.name, 'Agent("openai:gpt-5-mini", …)')
         if deps is _NO_DEPS and agent.deps_type not in (type(None), object):
             needs = f"needs deps of type {agent.deps_type.__name__}"
-            raise needs_argument(self.name, needs, "PydanticAIAgent", "deps")
+            raise needs_argument(self.name, needs, PydanticAIAgent, "deps")
         self._agent = agent
         self._deps = None if deps is _NO_DEPS else deps
         self._usage_limits = usage_limits
