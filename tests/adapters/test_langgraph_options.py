@@ -3,7 +3,6 @@
 import asyncio
 import operator
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -448,49 +447,6 @@ async def test_a_question_with_several_choices_is_answered_with_a_list(tmp_path:
         several = Choice(call_id=await session.waiting_call_id(), selections={"0": [0, 2]})
         assert await session.answer(several) == "end_turn"
         assert (await lines_of(session))[-1] == "assistant: ['a', 'c']"
-
-
-APPROVAL = {"question": "Approve this action?", "details": "pay 5"}
-
-
-@pytest.mark.parametrize(
-    ("value", "schema", "answer", "got"),
-    [
-        (APPROVAL, None, "True", "True"),
-        (APPROVAL, None, "false", "False"),
-        (APPROVAL, None, None, "''"),
-        ("Your age?", None, "42", "'42'"),
-        ("Your age?", {"type": "integer"}, "42", "42"),
-        ("Sure?", {"type": "boolean"}, 1, "False"),
-        ("A word?", {"type": "string"}, "true", "'true'"),
-        ("Where?", {"type": "object"}, '{"street": "Elm"}', "{'street': 'Elm'}"),
-    ],
-)
-async def test_an_answer_has_the_type_that_the_node_expects_and_a_declined_one_approves_nothing(
-    tmp_path: Path, value: Any, schema: dict[str, str] | None, answer: str | int | None, got: str
-) -> None:
-    if schema is not None and "response_schema" not in signature(interrupt).parameters:
-        pytest.skip("this version of LangGraph has no schemas of answers")
-
-    def ask(state: Topic) -> Any:
-        return {"answer": repr(interrupt(value) if schema is None else interrupt(value, response_schema=schema))}
-
-    class Answered(TypedDict):
-        topic: str
-        answer: str
-
-    builder = StateGraph(Answered, input_schema=Topic).add_node(ask).add_edge(START, "ask")
-    async with agent_harness(tmp_path, LangGraphAgent(builder.compile(), name="asking")) as harness:
-        session = await harness.session()
-        assert await session.send_and_wait("go") == "tool_use"
-        call_id = await session.waiting_call_id()
-        if answer is None:
-            assert await session.answer(Decision(call_id=call_id, granted=False)) == "end_turn"
-        elif isinstance(answer, int):
-            assert await session.answer(Choice(call_id=call_id, selections={"0": [answer]})) == "end_turn"
-        else:
-            assert await session.answer(Choice(call_id=call_id, custom={"0": answer})) == "end_turn"
-        assert (await lines_of(session))[-1] == f"assistant: {got}"
 
 
 # --- trust ------------------------------------------------------------------------------------------------------------

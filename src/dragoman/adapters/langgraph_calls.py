@@ -57,6 +57,8 @@ class Calls:
         """The calls that were running when the server died."""
         self._inside: dict[str, str] = {}
         """The interrupts that were raised inside tools, with their calls."""
+        self.misfits: dict[str, str] = {}
+        """Why the answers to interrupts do not fit, so that they are asked again."""
         self._key = f"lg-run/{run.loop}/asked"
 
     async def restore(self) -> None:

@@ -11,11 +11,13 @@ from dragoman.adapters.langgraph_questions import (
     answer_to,
     decision_for,
     match_calls,
+    misfit,
     questions_for,
     request_name,
 )
-from dragoman.core.agent import Recorded, Run
+from dragoman.core.agent import AgentError, Recorded, Run
 from dragoman.core.content import Json, ToolMessage
+from dragoman.core.inputs import Decision
 from dragoman.core.tools import ASK_USER_QUESTION
 
 GO_ON = "yes"
@@ -29,12 +31,15 @@ async def wait_for_answers(run: Run, calls: Calls, state: StateSnapshot) -> None
             await _wait_for_permissions(run, calls, interrupted, requests, asked[interrupted.id])
             continue
         questions = questions_for(interrupted.value, _schema_of(interrupted))
+        if reason := calls.misfits.get(interrupted.id):
+            questions["questions"][0]["question"] = f"{reason}\n{questions['questions'][0]['question']}"
         inside = calls.waiting_inside(interrupted.id)
         if inside is not None:
             if inside.state != "waiting":
                 inside.wait("question", note=questions)
         else:
             await _ask(run, calls, interrupted.id, questions)
+    calls.misfits.clear()
     if state.next and not state.interrupts:
         question = {"question": f"Go on with {', '.join(state.next)}?", "options": [{"label": GO_ON}, {"label": "no"}]}
         await _ask(run, calls, breakpoint_id(state), {"questions": [question]})
@@ -50,7 +55,7 @@ async def _ask(run: Run, calls: Calls, origin: str, questions: dict[str, Any]) -
     if asked is None:
         asked = calls.record(ASK_USER_QUESTION, questions, origin)
         await run.end_step()
-    if not isinstance(asked, ToolMessage) and asked.state == "new":
+    if not isinstance(asked, ToolMessage) and (asked.state == "new" or origin in calls.misfits):
         asked.wait("question", note=questions)
 
 
@@ -79,7 +84,11 @@ def breakpoint_id(state: StateSnapshot) -> str:
 
 
 async def resume_values(run: Run, calls: Calls, state: StateSnapshot) -> dict[str, Any] | None:
-    """What each interrupt of a state is resumed with, by its id; None while one of them has no answer."""
+    """What each interrupt of a state is resumed with, by its id; None while one of them has no answer that fits.
+
+    Raises:
+        AgentError: the user declined a question whose schema has no value for that.
+    """
     found: dict[str, Any] = {}
     answered: list[str] = []
     asked_calls = _calls_of(run, calls, state)
@@ -96,9 +105,16 @@ async def resume_values(run: Run, calls: Calls, state: StateSnapshot) -> dict[st
         if call is None or not (isinstance(call, ToolMessage) or call.state == "answered"):
             return None
         answer = call if isinstance(call, ToolMessage) else call.answer
-        found[interrupted.id] = answer_to(interrupted.value, answer, _schema_of(interrupted))
+        schema = _schema_of(interrupted)
+        value = found[interrupted.id] = answer_to(interrupted.value, answer, schema)
         if not isinstance(call, ToolMessage):
             answered.append(interrupted.id)
+            if error := misfit(schema, value):
+                if isinstance(answer, Decision):
+                    raise AgentError("question_declined", "The agent cannot continue without an answer")
+                calls.misfits[interrupted.id] = f"The answer does not fit ({error})."
+    if calls.misfits:
+        return None
     for origin in answered:
         await calls.answer(origin)
     return found

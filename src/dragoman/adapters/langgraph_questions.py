@@ -7,11 +7,14 @@ from typing import Any
 from dragoman.core.answers import answer_text
 from dragoman.core.content import Call, Json, JsonObject, ToolMessage
 from dragoman.core.inputs import Decision
+from dragoman.core.json_schema import check_schema, validation_error
+from dragoman.core.refusals import Invalid
 
 MAX_QUESTION_CHARS = 2000
 DECLINED = ""
 """What a node gets for a question that the user declines: text, and false for a node that asks for an approval."""
 _BOOLEANS = {"true": True, "false": False}
+_CHOICE_MEMBERS = ("options", "choices", "multiple", "multiSelect")
 
 
 def action_requests(value: object) -> Sequence[Mapping[str, Any]]:
@@ -52,17 +55,44 @@ def questions_for(value: object, schema: Json = None) -> JsonObject:
     return {"questions": [{"question": text, "options": options, "multiSelect": multiple}]}
 
 
+def misfit(schema: Json, value: Json) -> str | None:
+    """How an answer does not match the schema that a node gave for it; None if it does, or if nothing can be said."""
+    if not isinstance(schema, dict):
+        return None
+    try:
+        check_schema(schema, unsupported=frozenset())
+    except Invalid:
+        return None
+    return validation_error(schema, value)
+
+
 def _parts(value: object, schema: Json) -> tuple[str, Sequence[Any], bool]:
     if isinstance(value, str):
         return "".join((value,)), _enum(schema), False
     if isinstance(value, Mapping):
-        for name in ("question", "message", "prompt"):
-            if isinstance(value.get(name), str):
-                choices = value.get("options") or value.get("choices")
-                multiple = bool(value.get("multiple") or value.get("multiSelect"))
-                return value[name], choices if isinstance(choices, list | tuple) else _enum(schema), multiple
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text[:MAX_QUESTION_CHARS], _enum(schema), False
+        name = _question_member(value)
+        if name is not None:
+            choices = value.get("options") or value.get("choices")
+            multiple = bool(value.get("multiple") or value.get("multiSelect"))
+            text = "\n".join([value[name], *_details(value, name)])
+            return text[:MAX_QUESTION_CHARS], choices if isinstance(choices, list | tuple) else _enum(schema), multiple
+    return _json(value)[:MAX_QUESTION_CHARS], _enum(schema), False
+
+
+def _question_member(value: Mapping[str, Any]) -> str | None:
+    """The member with the words of a question; None: the value is no question."""
+    return next((name for name in ("question", "message", "prompt") if isinstance(value.get(name), str)), None)
+
+
+def _details(value: Mapping[str, Any], question: str) -> Iterable[str]:
+    """What the question is about: the other members, a line each."""
+    for name, detail in value.items():
+        if name != question and name not in _CHOICE_MEMBERS:
+            yield f"{name}: {detail if isinstance(detail, str) else _json(detail)}"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, default=str, ensure_ascii=False)
 
 
 def _enum(schema: Json) -> Sequence[Any]:
@@ -87,20 +117,25 @@ def answer_to(value: object, answer: ToolMessage | Decision | None, schema: Json
 def value_of(text: str, value: object, schema: Json = None) -> Any:  # noqa: ANN401  # what a node gets
     """What the words of an answer mean for the node that asks.
 
-    A question gets the words. Any other value, and a question whose schema is not of a string, gets JSON if the words
-    are JSON. `true` and `false` always are: nodes that ask for an approval in words test the answer itself, for which
-    the text "false" would be an approval.
+    A question gets the words, or the object if they are one. Any other value, and a question whose schema is not of a
+    string, gets JSON if the words are JSON. `true` and `false` always are: nodes that ask for an approval in words test
+    the answer itself, for which the text "false" would be an approval.
     """
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     if kind != "string" and text.strip().lower() in _BOOLEANS:
         return _BOOLEANS[text.strip().lower()]
-    is_question = isinstance(value, str) or (isinstance(value, Mapping) and _parts(value, None)[0] in value.values())
-    if kind == "string" or (is_question and kind is None):
+    is_question = isinstance(value, str) or (isinstance(value, Mapping) and _question_member(value) is not None)
+    if kind == "string" or (is_question and schema is None and not _is_object(text)):
         return text
     try:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def _is_object(text: str) -> bool:
+    """Whether an answer is meant as an object, which nodes with several members expect: nobody writes one as words."""
+    return text.lstrip().startswith("{")
 
 
 def decision_for(answer: ToolMessage | Decision | None) -> JsonObject:

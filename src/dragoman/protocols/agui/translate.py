@@ -45,7 +45,7 @@ from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
 from dragoman.core.question_text import repeat_question
 from dragoman.core.session import OpenCall
 from dragoman.core.stream import Piece, Record, split_into_pieces
-from dragoman.core.tools import ASK_USER_QUESTION, FORK
+from dragoman.core.tools import FORK
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.content import (
     Cancelled,
@@ -530,10 +530,10 @@ def _interrupt(pending: OpenCall) -> Interrupt:
 
 
 def _interrupt_metadata(pending: OpenCall) -> core.JsonObject | None:
-    """What clients cannot read elsewhere: that a call may have run already, and the questions of a tool that asks."""
+    """What clients read nowhere else: that a call may have run already, and questions that are not its arguments."""
     if pending.is_repeat:
         return metadata_of(repeat=True)
-    if pending.waits_for == "question" and pending.call.name != ASK_USER_QUESTION:
+    if pending.waits_for == "question" and pending.shown().input != pending.call.input:
         return metadata_of(questions=pending.shown().input.get("questions"))
     return None
 
