@@ -232,7 +232,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 8
     public_url: Annotated[
         str | None,
-        doc("address at which clients reach the server, for signed links; not set: taken from each request"),
+        doc("address at which clients reach the server, for signed and share links; not set: taken from each request"),
     ] = None
     transcription_model: Annotated[
         str | None,

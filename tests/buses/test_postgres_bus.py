@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from dragoman.buses.postgres import PostgresBus
 from dragoman.ports.bus import Bus
 from tests.buses.contract import DEADLINE_S, BusContract, RecordingSubscriber
+from tests.descriptors import no_free_descriptors
 from tests.stores.postgres import server
 
 
@@ -61,6 +63,24 @@ async def test_hints_continue_when_the_database_is_back() -> None:
                     one.publish("log", "again")
                     await asyncio.sleep(0.05)
             assert set(ear.received) <= {"lost", "again"}
+
+
+async def test_hints_go_on_after_a_time_without_file_descriptors(postgres_url: str) -> None:
+    async with server_bus(postgres_url) as one, server_bus(postgres_url) as other:
+        with psycopg.connect(postgres_url, autocommit=True) as stranger, no_free_descriptors(), capture_logs() as logs:
+            stranger.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            one.publish("log", "lost")
+            async with asyncio.timeout(DEADLINE_S):
+                while not any("Too many open files" in each["cause"] for each in logs):  # noqa: ASYNC110  # as above
+                    await asyncio.sleep(0.005)
+        ear = RecordingSubscriber(other, "log")
+        async with asyncio.timeout(DEADLINE_S):
+            while "again" not in ear.received:
+                one.publish("log", "again")
+                await asyncio.sleep(0.05)
 
 
 async def test_what_others_notify_on_our_channel_does_no_harm(postgres_url: str) -> None:

@@ -16,13 +16,14 @@ from tests.servers import COMMAND
 DEADLINE_S = 60.0
 
 
-async def test_workers_share_a_port_and_one_that_dies_is_started_again(bundled_folder: Path) -> None:
+async def test_workers_share_a_port_and_one_that_dies_is_started_again(bundled_folder: Path, tmp_path: Path) -> None:
     flags = ["--rehearsal", "--no-auth", "--no-blade", "--port", "0", "--data", str(bundled_folder), "--drain-s", "1"]
-    process = await asyncio.create_subprocess_exec(
-        *[*COMMAND, "serve", *flags, "--workers", "2"],
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    with (tmp_path / "log").open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            *[*COMMAND, "serve", *flags, "--workers", "2", "--log-format", "json"],
+            stdout=asyncio.subprocess.PIPE,
+            stderr=out,
+        )
     assert process.stdout is not None
     async with asyncio.timeout(DEADLINE_S):
         ready = (await process.stdout.readline()).decode()
@@ -53,6 +54,10 @@ async def test_workers_share_a_port_and_one_that_dies_is_started_again(bundled_f
         assert await process.wait() == 0
         assert await process.stdout.read() == b"", "one line, for all of them"
         assert not any(each.is_running() for each in (guardian, *postgres)), "the supervisor has waited for them"
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    stopped = [line.get("worker") for line in lines if line["event"] == "stopped"]
+    assert 1 in stopped
+    assert stopped[-1] is None, "the supervisor's"
 
 
 STUBBORN = """

@@ -50,6 +50,19 @@ async def test_an_admin_changes_the_budget_of_another_users_key(server: AppServe
     assert audit[0]["detail"].endswith(", of alice: tokens 500 a day, 9000 a month")
 
 
+async def test_pages_of_keys_cover_all_of_them_once(server: AppServer) -> None:
+    everything = [each["key_id"] for each in (await keys(server)).values()]
+    found: list[str] = []
+    while len(found) < len(everything):
+        path = f"/keys?limit=2&after={found[-1]}" if found else "/keys?limit=2"
+        page = json.loads((await ask(server, "GET", path, server.key("admin"))).body)["keys"]
+        assert len(page) == min(2, len(everything) - len(found))
+        found += [each["key_id"] for each in page]
+    assert found == everything == sorted(everything)
+    for wrong in ("0", "1001", "-1", "x", ""):
+        assert (await ask(server, "GET", f"/keys?limit={wrong}", server.key("admin"))).status == 400
+
+
 NONSENSE = (
     (b"", "invalid_json"),
     (b"{}", "invalid_request"),

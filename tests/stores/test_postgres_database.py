@@ -25,6 +25,7 @@ from dragoman.stores.postgres.database import (
 )
 from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.postgres.watchdog import end_backends, find_backend
+from tests.descriptors import no_free_descriptors
 from tests.requirements import requirement
 from tests.stores.contract import (
     DEADLINE_S,
@@ -69,6 +70,13 @@ def cut_all(url: str) -> None:
     """End every other connection to the database."""
     rows(url, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database()"
               " AND pid <> pg_backend_pid()")  # fmt: skip
+
+
+def test_without_a_free_descriptor_the_database_is_unavailable_as_when_it_is_down(database: Database) -> None:
+    conninfo = database.conninfo
+    with no_free_descriptors(), pytest.raises(psycopg.OperationalError, match="Too many open files"):
+        connect(conninfo)
+    connect(conninfo).close()
 
 
 # --- one server -------------------------------------------------------------------------------------------------------

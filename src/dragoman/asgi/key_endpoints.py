@@ -1,5 +1,6 @@
 """API keys for admins: all keys with their token budgets, which can be changed."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -8,11 +9,12 @@ from starlette.requests import Request
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.refusals import Invalid, NotFound
 from dragoman.core.token_budgets import TokenLimits
+from dragoman.engine.services.audit import MAX_PAGE
 from dragoman.engine.services.keys import KeyRing
 from dragoman.ports.accounts import ApiKey
 from dragoman.protocols.kit.body import read_json_body
-from dragoman.protocols.kit.decoding import decode_body
-from dragoman.protocols.kit.endpoints import Handlers, endpoint
+from dragoman.protocols.kit.decoding import decode_body, parse_query_number
+from dragoman.protocols.kit.endpoints import Handlers, endpoint, query
 
 MAX_BODY_BYTES = 4096
 
@@ -31,7 +33,7 @@ class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyList(msgspec.Struct, frozen=True):
-    """All keys, oldest first."""
+    """Keys, oldest first."""
 
     keys: list[KeyInfo]
 
@@ -52,13 +54,23 @@ class KeyHandlers(Handlers):
     def __init__(self, keys: KeyRing) -> None:
         self._keys = keys
 
-    @endpoint("GET", "/keys", scope="admin")
-    async def list_all(self) -> KeyList:
+    @endpoint(
+        "GET",
+        "/keys",
+        scope="admin",
+        parameters=(
+            query("limit", "How many keys; 100 by default."),
+            query("after", "The `key_id` of the last key of the previous page."),
+        ),
+    )
+    async def list_all(self, query: Mapping[str, str]) -> KeyList:
         """API keys of all users.
 
-        With their token budgets, masked. Needs the scope `admin`.
+        With their token budgets, masked, oldest first. Needs the scope `admin`.
         """
-        return KeyList([_to_info(key) for key in self._keys.all()])
+        limit, after = parse_query_number(query, "limit", 100, MAX_PAGE), query.get("after", "")
+        keys = sorted((key for key in self._keys.all() if key.key_id > after), key=lambda key: key.key_id)
+        return KeyList([_to_info(key) for key in keys[:limit]])
 
     @endpoint("PATCH", "/keys/{key}", scope="admin", body=LimitChange, example={"tokens_per_month": 5_000_000})
     async def limit(self, request: Request, key: str) -> KeyInfo:

@@ -31,6 +31,9 @@ _ESCAPED = re.compile("\1([\1\2])")
 _CHANNEL_SQL = "SELECT 'dragoman_' || substr(md5(current_schema()), 1, 16)"
 _NOTIFY_SQL = "SELECT pg_notify(%s, hint) FROM unnest(%s::text[]) AS hint"
 
+_ERRORS = (psycopg.Error, OSError)
+"""The second if this machine has no file descriptor left."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -95,7 +98,7 @@ class PostgresBus:
                 if connection is None:
                     connection, channel = self._connect()
                 connection.execute(_NOTIFY_SQL, (channel, hints))
-            except psycopg.Error as error:
+            except _ERRORS as error:
                 log.debug("hints lost", cause=repr(error))
                 _close(connection)
                 connection = None
@@ -113,7 +116,7 @@ class PostgresBus:
                     self.is_connected = True
                 for notice in connection.notifies(timeout=STOP_CHECK_INTERVAL_S, stop_after=100):
                     self._receive(notice.payload)
-            except psycopg.Error as error:
+            except _ERRORS as error:
                 log.debug("cannot listen for hints", cause=repr(error))
                 self.is_connected = False
                 _close(connection)

@@ -110,6 +110,16 @@ def configure_logging(format: Format = "auto", level: Level = "info", *, stream:
     logging.captureWarnings(capture=True)
 
 
+def log_worker(number: int) -> None:
+    """Add a worker's number to each line of this process."""
+
+    def add_worker(_logger: object, _method: str, event: EventDict) -> EventDict:
+        event.setdefault("worker", number)
+        return event
+
+    structlog.configure(processors=[add_worker, *structlog.get_config()["processors"]])
+
+
 @contextmanager
 def logging_warnings() -> Iterator[None]:
     """Log only warnings and errors, on stderr, until the block is left: for programs that configure no logging.

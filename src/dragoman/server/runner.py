@@ -28,7 +28,7 @@ from dragoman.engine.runs.loop_watchdog import LoopWatchdog
 from dragoman.ports.models import ModelFailed
 from dragoman.server.app import VERSION, Application, build
 from dragoman.server.bootstrap_key import announce_ready, curl_line, ensure_bootstrap_key, local_url
-from dragoman.server.logging import configure_logging, configure_tracing
+from dragoman.server.logging import configure_logging, configure_tracing, log_worker
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.errors import StoreInUse, WrongVersion
 from dragoman.stores.sqlite.database import warn_about_old_sqlite
@@ -93,6 +93,7 @@ def serve_worker(worker: Worker, settings: Settings, environ: Mapping[str, str])
     Raises:
         CannotStart: the worker could not start.
     """
+    log_worker(worker.number)
     _run(settings, environ, worker)
     log.info("stopped")
 

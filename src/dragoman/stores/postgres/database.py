@@ -220,7 +220,7 @@ class ReconnectingConnection:
             return self.connection
         if self._interrupter is not None:
             self._interrupter.close()
-        connection = psycopg.connect(self._conninfo, autocommit=True)
+        connection = _connect(self._conninfo)
         try:
             self._interrupter = interrupter = Interrupter(connection)
         except OSError as error:  # no file descriptor is left
@@ -330,10 +330,17 @@ def build_conninfo(url: str) -> str:
 
 
 def connect(conninfo: str) -> Connection:
-    """Open a connection."""
-    connection = psycopg.connect(conninfo, autocommit=True)
+    """Open a connection. Raises psycopg.Error."""
+    connection = _connect(conninfo)
     configure(connection)
     return connection
+
+
+def _connect(conninfo: str) -> Connection:
+    try:
+        return psycopg.connect(conninfo, autocommit=True)
+    except OSError as error:  # no file descriptor is left
+        raise psycopg.OperationalError(f"no connection can be opened: {error}") from error
 
 
 def configure(connection: Connection) -> None:

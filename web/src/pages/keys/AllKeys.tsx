@@ -2,10 +2,11 @@
 import { useSignal } from "@preact/signals";
 import { api } from "../../api/client";
 import { useLoaded } from "../../api/loading";
-import { IconButton } from "../../components/Button";
+import { Button, IconButton } from "../../components/Button";
 import { Failed } from "../../components/Empty";
 import { count, dateTime, t } from "../../i18n";
 import { BudgetEditor } from "./BudgetEditor";
+import { loadPages } from "./pages";
 
 interface UserKey {
     readonly key_id: string;
@@ -18,10 +19,16 @@ interface UserKey {
     readonly token_limits: { readonly per_day: number; readonly per_month: number };
 }
 
-export function AllKeys() {
-    const { state, reload } = useLoaded((signal) =>
-        api.get<{ readonly keys: readonly UserKey[] }>("/keys", {}, signal),
+const loadKeys = (pages: number, signal: AbortSignal) =>
+    loadPages(
+        async (query) => (await api.get<{ readonly keys: readonly UserKey[] }>("/keys", query, signal)).keys,
+        (key) => key.key_id,
+        pages,
     );
+
+export function AllKeys() {
+    const pages = useSignal(1);
+    const { state, reload } = useLoaded((signal) => loadKeys(pages.value, signal), [pages.value]);
     const edited = useSignal<UserKey | null>(null);
     const { value, error } = state.value;
     if (error !== null) return <Failed error={error} onRetry={() => void reload()} />;
@@ -30,7 +37,7 @@ export function AllKeys() {
             <h2>{t("keys.all")}</h2>
             <p class="soft">{t("keys.all-about")}</p>
             <ul class="items dense" aria-label={t("keys.all")}>
-                {value?.keys.map((each) => (
+                {value?.items.map((each) => (
                     <li key={each.key_id} class="card item">
                         <div class="item-head">
                             <h3 class="grow item-text">
@@ -56,6 +63,11 @@ export function AllKeys() {
                     </li>
                 ))}
             </ul>
+            {value?.isComplete === false && (
+                <div class="more">
+                    <Button onClick={() => (pages.value += 1)}>{t("chat.more")}</Button>
+                </div>
+            )}
             {edited.value !== null && (
                 <BudgetEditor
                     title={t("keys.budget-of", { name: edited.value.name })}

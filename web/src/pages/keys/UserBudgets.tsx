@@ -7,6 +7,7 @@ import { Failed } from "../../components/Empty";
 import { t } from "../../i18n";
 import { type Budget, BudgetMeter } from "./Budget";
 import { BudgetEditor } from "./BudgetEditor";
+import { loadPages } from "./pages";
 
 interface User {
     readonly user: string;
@@ -15,23 +16,17 @@ interface User {
     readonly token_limits: { readonly per_day?: number; readonly per_month?: number };
 }
 
-const PAGE = 100;
-
-async function load(pages: number, signal: AbortSignal): Promise<{ users: readonly User[]; isComplete: boolean }> {
-    const users: User[] = [];
-    while (users.length < pages * PAGE) {
-        const query = { limit: PAGE, after: users.at(-1)?.user };
-        const page = (await api.get<{ readonly users: readonly User[] }>("/users", query, signal)).users;
-        users.push(...page);
-        if (page.length < PAGE) return { users, isComplete: true };
-    }
-    return { users, isComplete: false };
-}
+const loadUsers = (pages: number, signal: AbortSignal) =>
+    loadPages(
+        async (query) => (await api.get<{ readonly users: readonly User[] }>("/users", query, signal)).users,
+        (user) => user.user,
+        pages,
+    );
 
 export function UserBudgets() {
     const pages = useSignal(1);
     const edited = useSignal<User | null>(null);
-    const { state, reload } = useLoaded((signal) => load(pages.value, signal), [pages.value]);
+    const { state, reload } = useLoaded((signal) => loadUsers(pages.value, signal), [pages.value]);
     const { value, error } = state.value;
     if (error !== null) return <Failed error={error} onRetry={() => void reload()} />;
     return (
@@ -39,7 +34,7 @@ export function UserBudgets() {
             <h2>{t("budgets.of-users")}</h2>
             <p class="soft">{t("budgets.of-users-about")}</p>
             <ul class="items dense" aria-label={t("budgets.of-users")}>
-                {value?.users.map((each) => (
+                {value?.items.map((each) => (
                     <Item key={each.user} of={each} onEdit={() => (edited.value = each)} />
                 ))}
             </ul>
