@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from dragoman import Data, Image, RemoteAgent, Run, SelectOption, agent
-from dragoman.client import AsyncClient, Restarted, Text
+from dragoman import Data, Image, RemoteAgent, Run, SelectOption, agent, tool
+from dragoman.client import Allow, AsyncClient, Permission, Restarted, Text
+from dragoman.client.transports import ClientProtocol
+from tests.asgi_client import DEADLINE_S
 from tests.client.cutting_proxy import cutting_proxy
 from tests.protocols.agui.agents import counting
 from tests.protocols.agui.endpoint import Endpoint, an_input
@@ -141,3 +144,48 @@ async def test_a_step_that_the_remote_server_repeats_after_a_crash_is_repeated_h
                 ("one ", True),
                 ("one two", False),
             ]
+
+
+@pytest.mark.parametrize("protocol", ["ag-ui", "agentscope", "blade"])
+async def test_a_call_that_may_have_run_already_on_the_remote_server_is_asked_about_as_such(
+    tmp_path: Path, protocol: ClientProtocol
+) -> None:
+    """It has run once without asking, and the remote server restarted meanwhile."""
+    payments: asyncio.Queue[str] = asyncio.Queue()
+    is_stuck = True
+
+    @tool(on_restart="ask")
+    async def pay(who: str) -> str:
+        """Pay."""
+        await payments.put(who)
+        if is_stuck:
+            await asyncio.Event().wait()
+        return f"paid {who}"
+
+    @agent(tools=[pay], history=True)
+    async def shop(run: Run) -> AsyncIterator[str]:
+        yield await run.call(pay, who="Bob")
+
+    async with (
+        running_socket_server(tmp_path / "remote", agents=[shop], rehearsal=False) as remote,
+        cutting_proxy(remote.connection.url, lambda: None) as proxy,
+    ):
+        url = f"{proxy.url}/ag-ui/shop" if protocol == "ag-ui" else proxy.url
+        served = RemoteAgent(protocol, url, key=remote.key("alice"), name="shop")
+        async with (
+            running_socket_server(tmp_path / "gateway", agents=[served], rehearsal=False) as server,
+            AsyncClient(server.connection.url, key=server.key("alice")) as client,
+        ):
+            session = await client.create("shop")
+            asking = asyncio.create_task(session.ask("pay"))
+            async with asyncio.timeout(DEADLINE_S):
+                assert await payments.get() == "Bob"
+            await remote.restart()
+            proxy.target, is_stuck = remote.connection.url, False
+            await asking
+            (permission,) = session.pending
+            assert isinstance(permission, Permission)
+            assert (permission.name, permission.arguments, permission.is_repeat) == ("pay", {"who": "Bob"}, True)
+            assert payments.empty()
+            assert (await session.answer(Allow(call_id=permission.call_id)).reply()).text == "paid Bob"
+            assert payments.get_nowait() == "Bob"
