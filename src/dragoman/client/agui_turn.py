@@ -6,11 +6,11 @@ that AG-UI 0.x did not have.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from uuid import uuid4
 
 import msgspec
 
 from dragoman.client.agui_interrupts import INTERRUPT_EVENT, from_custom_event, from_outcome, pending_in
+from dragoman.client.agui_recorded import RecordedMessages, since_last_user
 from dragoman.client.codec import Request, SessionHandle
 from dragoman.client.decoding import decode_json, parse_arguments
 from dragoman.client.errors import NotFound, Unreachable, make_refusal
@@ -101,7 +101,6 @@ class AguiTurn:
         self.request = request
         self._handle = handle
         self._is_joined = messages is None
-        self._sent_messages = list(messages or ())
         self._has_events = False
         self._last_position = (-1, -1, -1)
         self._run_id = ""
@@ -120,6 +119,7 @@ class AguiTurn:
         """Tool names of the calls that have no result yet, by call id."""
         self._finished_calls: set[str] = set()
         self._steps = NewestSteps()
+        self._recorded = RecordedMessages(handle, messages or ())
 
     @property
     def can_resume(self) -> bool:
@@ -150,9 +150,7 @@ class AguiTurn:
                 self._run_id = self._handle.run_id = event.run_id
                 self._handle.pending, self._handle.graph_interrupts = (), ()
                 self._stream_offsets.clear()
-                if self._records_history():
-                    self._handle.messages.extend(self._sent_messages)
-                self._sent_messages = []
+                self._recorded.add_sent()
                 return ()
             case "RUN_FINISHED":
                 return *self._release_calls(), *self._on_run_finished(event)
@@ -200,9 +198,7 @@ class AguiTurn:
             return ()
         if not event.type.startswith("TEXT_"):
             return self._steps.add(_step_of(message_id), Thinking(text=text, loop=event.subagent_run_id))
-        if self._records_history(event.subagent_run_id):
-            message = self._recorded_message(message_id)
-            message["content"] = (message.get("content") or "") + text
+        self._recorded.add_text(message_id, text, event.subagent_run_id)
         return self._steps.add(message_id, Text(text=text, loop=event.subagent_run_id))
 
     def _new_text(self, message_id: str, start: int, text: str) -> str:
@@ -210,19 +206,6 @@ class AguiTurn:
         emitted = self._emitted_lengths.get(message_id, 0)
         self._emitted_lengths[message_id] = max(emitted, start + len(text))
         return text[max(0, emitted - start) :]
-
-    def _records_history(self, loop: str = "") -> bool:
-        """Whether to record messages for later requests, because the server is not known to keep the history."""
-        return not loop and not self._handle.server_keeps_history
-
-    def _recorded_message(self, message_id: str) -> JsonObject:
-        """The recorded assistant message with this id; a new one if there is none."""
-        messages = self._handle.messages
-        for each in reversed(messages):
-            if each["id"] == message_id and each["role"] == "assistant":
-                return each
-        messages.append({"id": message_id, "role": "assistant"})
-        return messages[-1]
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
@@ -243,10 +226,8 @@ class AguiTurn:
             case "TOOL_CALL_END":
                 return self._complete_call(call_id, event.subagent_run_id)
             case "TOOL_CALL_RESULT":
-                if self._records_history(event.subagent_run_id) and call_id not in self._finished_calls:
-                    message_id = event.message_id or uuid4().hex
-                    message = {"id": message_id, "role": "tool", "toolCallId": call_id, "content": event.content}
-                    self._handle.messages.append(message)
+                if call_id not in self._finished_calls:
+                    self._recorded.add_result(event.message_id, call_id, event.content, event.subagent_run_id)
                 return *self._release_calls(), *self._on_tool_result(call_id, event.content, event.subagent_run_id)
         return ()
 
@@ -259,9 +240,8 @@ class AguiTurn:
         """Emit a call whose arguments are complete, unless it was emitted before."""
         self._chunked_call_id = ""
         text, name = "".join(self._argument_chunks.pop(call_id, [])), self._handle.tool_names.get(call_id, "")
-        if self._records_history(loop) and call_id not in self._call_arguments:
-            call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": text or "{}"}}
-            self._recorded_message(self._parent_messages.get(call_id, call_id)).setdefault("toolCalls", []).append(call)
+        if call_id not in self._call_arguments:
+            self._recorded.add_call(self._parent_messages.get(call_id, call_id), call_id, name, text, loop)
         if not text:
             self._held_calls[call_id] = loop
             return ()
@@ -303,13 +283,10 @@ class AguiTurn:
 
     def _on_snapshot(self, messages: list[JsonObject]) -> Sequence[Event]:
         self.snapshot = messages
-        known, new = self._handle.messages, []
-        if self._records_history():
-            self._handle.messages = list(messages)
-            new = _new_messages(known, messages)
+        new = self._recorded.replace(messages)
         if self._is_joined:
             self._call_arguments.clear()
-            new = _since_last_user(messages)
+            new = since_last_user(messages)
         sent = {call["id"]: call["function"]["arguments"] for each in messages for call in each.get("toolCalls") or ()}
         events = [*self._release_calls(sent), *(event for each in new for event in self._replay_message(each))]
         for each in messages:
@@ -403,36 +380,6 @@ def _to_pending(interrupt: JsonObject, tool_names: Mapping[str, str], arguments:
         arguments=arguments.get(call_id, {}),
         is_repeat=_is_marked(interrupt.get("metadata"), "repeat"),
     )
-
-
-def _since_last_user(messages: Sequence[JsonObject]) -> list[JsonObject]:
-    """The messages after the user's last one."""
-    last_user_index = max((index for index, each in enumerate(messages) if each.get("role") == "user"), default=-1)
-    return [*messages[last_user_index + 1 :]]
-
-
-def _new_messages(known: Sequence[JsonObject], messages: Sequence[JsonObject]) -> list[JsonObject]:
-    """The messages of the current turn that a snapshot adds: some servers send whole answers only in snapshots.
-
-    A snapshot of what was stored before the user's new message adds nothing.
-    """
-
-    def user_count(each: Sequence[JsonObject]) -> int:
-        return sum(message.get("role") == "user" for message in each)
-
-    if user_count(messages) < user_count(known):
-        return []
-    spoken = [
-        text for each in _since_last_user(known) if each.get("role") == "assistant" and (text := each.get("content"))
-    ]
-    new: list[JsonObject] = []
-    for message in _since_last_user(messages):
-        text = message.get("content") if message.get("role") == "assistant" else None
-        if text in spoken:  # under an ID of the server's store, maybe
-            spoken.remove(text)
-            message = {**message, "content": None}
-        new.append(message)
-    return new
 
 
 # --- wire → client ----------------------------------------------------------------------------------------------------
