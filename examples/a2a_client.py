@@ -43,4 +43,6 @@ async def main(url: str, key: str, text: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:4]))

@@ -93,4 +93,6 @@ async def main(url: str, key: str) -> None:
 
 
 if __name__ == "__main__":
+    if "BLADE_KEY" not in os.environ:
+        sys.exit(__doc__)
     asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000", os.environ["BLADE_KEY"]))

@@ -17,6 +17,8 @@ def main(url: str, key: str, text: str, session_id: str = "") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
     try:
         main(*sys.argv[1:])
     except RunFailed as error:

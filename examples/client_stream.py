@@ -49,6 +49,8 @@ async def main(url: str, key: str, text: str, protocol: str = "aap", agent: str 
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
     try:
         asyncio.run(main(*sys.argv[1:]))
     except ClientError as error:  # an invalid key, an unknown agent, no connection, ...

@@ -92,4 +92,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     main()

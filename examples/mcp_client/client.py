@@ -50,4 +50,6 @@ async def main(url: str, key: str, agent: str, message: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:5]))

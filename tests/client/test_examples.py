@@ -1,6 +1,7 @@
 """The examples of the client library, run as programs."""
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 
@@ -48,3 +49,17 @@ async def test_following_a_run_with_a_tool_and_a_permission(socket_server: Socke
         "so: stamped x",
         "end_turn",
     ]
+
+
+CLIENTS = (
+    *("a2a_client.py", "agentscope_client.py", "blade_client.py", "chat_bot.py", "client_ask.py", "client_stream.py"),
+    *("mcp_client/client.py", "run_service_client.py"),
+)
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_an_example_without_arguments_says_how_to_call_it(name: str) -> None:
+    ran = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert ran.returncode != 0
+    assert Path(name).name in ran.stderr
+    assert "Traceback" not in ran.stderr
