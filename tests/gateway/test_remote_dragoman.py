@@ -25,7 +25,13 @@ async def speaker(run: Run) -> AsyncIterator[str]:
     yield f"{run.option('tone')} after {run.metadata.hops}"
 
 
-@agent
+@tool
+def mix(colours: list[str]) -> str:
+    """Mix colours."""
+    return " and ".join(colours)
+
+
+@agent(tools=[mix])
 async def painter(run: Run) -> AsyncIterator[Image | Data | str]:
     """Shows a picture, data and a card."""
     yield "see "
@@ -73,6 +79,15 @@ async def test_a_server_that_only_users_may_ask_is_described_as_such(remote: Soc
         await each.start()
         assert each.describe() == f"AAP at {url}, {said}"
         await each.close()
+
+
+async def test_a_dragoman_server_says_over_ag_ui_what_its_agent_can_do(remote: SocketServer) -> None:
+    url = f"{remote.connection.url}/ag-ui/painter"
+    painting = RemoteAgent("ag-ui", url, key=remote.key("alice"))
+    await painting.start()
+    assert painting.describe() == f"AG-UI at {url}, agent painter, 1 tool"
+    assert painting.spec.description == "Shows a picture, data and a card."
+    await painting.close()
 
 
 async def test_pictures_data_and_cards_are_passed_on(remote: SocketServer, gateway: SocketServer) -> None:

@@ -24,7 +24,7 @@ from dragoman.client.codec import (
     UserInput,
     require_unset,
 )
-from dragoman.client.decoding import decode_error_body, decode_flag
+from dragoman.client.decoding import decode_error_body, decode_flag, decode_json
 from dragoman.client.errors import ClientError, RequestRefused, Unsupported, make_refusal
 from dragoman.client.events import (
     Agent,
@@ -37,6 +37,7 @@ from dragoman.client.events import (
     Question,
     Result,
     SessionInfo,
+    Tool,
 )
 from dragoman.client.pending import choice_to_json
 from dragoman.client.sse import FrameReader
@@ -45,6 +46,40 @@ from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.agui.translate import VERSION
 
 BASE = "/ag-ui"
+
+
+CAPABILITIES = "capabilities"
+"""The route below an endpoint at which Dragoman servers declare an agent."""
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    name: str
+    version: str = ""
+    description: str | None = None
+
+
+class _ToolItem(msgspec.Struct, frozen=True):
+    name: str
+    description: str = ""
+    parameters: JsonObject = {}
+
+
+class _Tools(msgspec.Struct, frozen=True):
+    items: tuple[_ToolItem, ...] = ()
+
+
+class _Capabilities(msgspec.Struct, frozen=True):
+    identity: _Identity
+    tools: _Tools = _Tools()
+
+
+def _decode_capabilities(body: bytes) -> tuple[Agent, ...]:
+    declared = decode_json(body, _Capabilities, "AG-UI's capabilities")
+    tools = tuple(
+        Tool(name=each.name, description=each.description, parameters=each.parameters) for each in declared.tools.items
+    )
+    identity = declared.identity
+    return (Agent(name=identity.name, description=identity.description or "", version=identity.version, tools=tools),)
 
 
 class AguiCodec:
@@ -57,8 +92,11 @@ class AguiCodec:
         self._endpoint = endpoint
 
     def agents(self) -> TypedRequest[tuple[Agent, ...]]:
-        """List the server's agents."""
-        raise Unsupported("AG-UI cannot list agents: name one, or list them over AAP")
+        """The agent at the endpoint, as Dragoman servers declare it."""
+        if not self._endpoint:
+            raise Unsupported("AG-UI cannot list agents: name one, or list them over AAP")
+        path = f"{self._endpoint.removesuffix('/')}/{CAPABILITIES}"
+        return TypedRequest(Request(method="GET", path=path, is_idempotent=True), _decode_capabilities)
 
     def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Make the handle of a new thread. Nothing is sent yet: a thread begins with its first message."""
@@ -138,7 +176,7 @@ class AguiCodec:
     def idempotency_probe(self, handle: SessionHandle) -> TypedRequest[bool]:
         """Find out whether the server recognizes a repeated `runId`: Dragoman servers do, and declare capabilities."""
         return TypedRequest(
-            Request(method="GET", path=self._extension_path(handle, "capabilities"), is_idempotent=True), lambda _: True
+            Request(method="GET", path=self._extension_path(handle, CAPABILITIES), is_idempotent=True), lambda _: True
         )
 
     def decode_refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefused:

@@ -9,7 +9,7 @@ import structlog
 from dragoman.adapters.base import count
 from dragoman.client.codec import SessionHandle
 from dragoman.client.connection import Timeouts
-from dragoman.client.errors import ClientError, RequestRefused, Unauthorized, Unsupported
+from dragoman.client.errors import ClientError, InvalidResponse, RequestRefused, Unauthorized, Unsupported
 from dragoman.client.events import Agent
 from dragoman.client.transport import Transport
 from dragoman.client.transports import ClientProtocol, create_transport
@@ -111,10 +111,10 @@ class RemoteServer:
                 transport = self.transport.with_headers(headers) if headers else self.transport
                 agents = await transport.agents()
             self.has_answered = True
-        except Unsupported:
-            self.has_answered = True
-            return None, "which does not say what it can do"
         except (ClientError, TimeoutError) as error:
+            if self._does_not_say(error):
+                self.has_answered = True
+                return None, "which does not say what it can do"
             if headers is None and isinstance(error, Unauthorized):
                 return None, "which says what it can do only to users with credentials"
             is_final = isinstance(error, RequestRefused) and not isinstance(error, Unauthorized) and error.status < 500
@@ -127,6 +127,12 @@ class RemoteServer:
             return None, f"which has no agent {name!r}; its agents: {', '.join(each.name for each in agents) or 'none'}"
         tools = [count(len(found.tools), "tool")] if found.tools else []
         return found, ", ".join([f"agent {found.name}", *tools])
+
+    def _does_not_say(self, error: Exception) -> bool:
+        """Whether there is no such request. AG-UI has none, but Dragoman servers answer one below the endpoint."""
+        if self.protocol == "ag-ui" and isinstance(error, RequestRefused | InvalidResponse):
+            return not isinstance(error, Unauthorized)
+        return isinstance(error, Unsupported)
 
     def stop_later(self, transport: Transport, handle: SessionHandle) -> None:
         """Stop the run of a session, without waiting for it."""
