@@ -15,7 +15,7 @@ from dragoman.settings import ENVIRONMENT_PREFIX, SettingInfo, Settings, Setting
 
 CONFIG_VARIABLE = "DRAGOMAN_CONFIG"
 OTHER_VARIABLES = (CONFIG_VARIABLE, "DRAGOMAN_UNTESTED")
-"""Variables that are no settings. `adapters.frameworks` reads the second one."""
+"""Variables that are not settings. `adapters.frameworks` reads the second one."""
 CONFIG_FILE = "dragoman.toml"
 """Read from the current folder if no other file is named."""
 MAX_NUMBER = 10**15

@@ -243,7 +243,10 @@ async def refusing_server(head: bytes) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        (b"401 Unauthorized", "HTTP 401 Unauthorized: the server wants credentials, or rejects those in its headers"),
+        (
+            b"401 Unauthorized",
+            "HTTP 401 Unauthorized: the server requires credentials, or rejects those in its headers",
+        ),
         (b"503 Service Unavailable", "HTTP 503 Service Unavailable"),
     ],
 )

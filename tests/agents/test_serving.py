@@ -241,7 +241,7 @@ def hidden(a: int) -> int:
         ([Agent("a", tools=[tool(name="Agent")(hidden)])], "agent a: Agent is the name of a built-in tool"),
         (
             [MinimalAgent(tools=(declared("x", type="array"),))],
-            "agent bare: the parameters of tool x are not the schema of an object",
+            "agent bare: the parameters of tool x must be a JSON Schema of an object",
         ),
         (
             [Agent("a", options=[TextOption(name="x"), SelectOption(name="x", options=("1",), default="1")])],

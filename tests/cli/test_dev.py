@@ -160,7 +160,7 @@ def test_a_server_that_is_killed_is_started_again_and_continues_its_run(tmp_path
         server.save(FATAL_APP)
         server.wait_for("serving the new files")
         reply = client.create("echo").ask("a")
-        server.wait_for("the server died, starting it again")
+        server.wait_for("the server died, restarting it")
         assert (reply.text, reply.end.reason) == ("survived", "end_turn")
 
 

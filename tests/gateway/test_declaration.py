@@ -97,7 +97,7 @@ def test_a_location_on_the_command_line_is_a_remote_agent(monkeypatch: pytest.Mo
     [
         (
             "weather=smtp+http://127.0.0.1:9",
-            "speaks one of aap, ag-ui, agentscope, blade, openai, openai-chat, a2a, run-service, got 'smtp'",
+            "a2a, run-service for a remote agent, got 'smtp'",
         ),
         ("weather=aap+http://", "a remote agent needs its server's address"),
         ("weather=aap+http://[::1", "a remote agent needs its server's address"),

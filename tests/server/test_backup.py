@@ -169,10 +169,10 @@ async def test_what_cannot_be_restored_is_refused_and_changes_nothing(
     [
         ("blobs/../../outside", b"x", zipfile.ZIP_STORED, "not a blob's name"),
         ("blobs//outside", b"x", zipfile.ZIP_STORED, "not a blob's name"),
-        ("../outside", b"x", zipfile.ZIP_STORED, "is no file of a backup"),
+        ("../outside", b"x", zipfile.ZIP_STORED, "is not a file of a backup"),
         ("blobs/a/large", b"x", zipfile.ZIP_DEFLATED, "is encrypted or compressed"),
         ("secrets.key", bytes(2 * 1024 * 1024), zipfile.ZIP_DEFLATED, "is larger than"),
-        ("dragoman.db", None, zipfile.ZIP_STORED, "dragoman.db' is no file of a backup"),
+        ("dragoman.db", None, zipfile.ZIP_STORED, "dragoman.db' is not a file of a backup"),
     ],
 )
 async def test_a_forged_backup_is_refused_with_the_name_of_the_file_at_fault(
@@ -205,7 +205,7 @@ async def test_a_backup_that_needs_more_space_than_there_is_is_refused(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     await assert_refused(
-        Settings(data=str(tmp_path / "new")), backup[0], r"needs \d+ bytes, and .* has 1000: make room"
+        Settings(data=str(tmp_path / "new")), backup[0], r"needs \d+ bytes, and .* has 1000: free up space"
     )
     assert not (tmp_path / "new").exists()
 

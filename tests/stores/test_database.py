@@ -208,7 +208,7 @@ def test_a_script_is_cut_into_its_statements() -> None:
 def test_an_sqlite_with_the_wal_fault_is_warned_of(version: tuple[int, ...], warned: bool) -> None:
     with capture_logs() as logs:
         assert warn_about_old_sqlite(version) == warned
-    assert [entry["event"] for entry in logs] == ["old SQLite"] * warned
+    assert [entry["event"] for entry in logs] == ["outdated version of SQLite"] * warned
 
 
 # --- jobs -------------------------------------------------------------------------------------------------------------

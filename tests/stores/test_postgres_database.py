@@ -178,7 +178,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(empty_url: s
 
 def test_a_database_that_cannot_hold_every_text_is_refused(postgres: Server) -> None:
     rows(postgres.url("postgres"), "CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0")
-    with pytest.raises(WrongVersion, match="has the encoding SQL_ASCII: make one with UTF8"):
+    with pytest.raises(WrongVersion, match="has the encoding SQL_ASCII: create one with UTF8"):
         Database(postgres.url("ascii"))
     postgres.drop(postgres.url("ascii"))
 

@@ -135,7 +135,7 @@ class LangGraphAgent(FrameworkAgent):
             self._context = {}  # a context of defaults, which nodes find in place of None
 
     def _input_field(self, graph: Graph) -> str | None:
-        """The input's field for the user's words; None if the input is made by `input`, or is no object."""
+        """The input's field for the user's words; None if the input is made by `input`, or is not an object."""
         if self._input is not None:
             return None
         schema = _schema(graph, "input")

@@ -18,7 +18,7 @@ Invoke = Callable[[], Awaitable[Any]]
 
 
 class ToolRaised(Exception):
-    """The tool's own exception, before the SDK makes words of it.
+    """The tool's own exception, before the SDK turns it into text.
 
     Args:
         words: what the model reads instead; None if the exception ends the run.

@@ -52,8 +52,8 @@ class ResultValue(msgspec.Struct, frozen=True, omit_defaults=True):
     Args:
         agent: the agent that a handoff chose.
         output: what a function tool returned, if it is more than text.
-        item: the output item of a tool that is no function, such as a computer; None for a tool that the provider ran.
-        native: the tool is no function.
+        item: the output item of a tool that is not a function; None for a tool that the provider ran.
+        native: the tool is not a function.
     """
 
     agent: str | None = None

@@ -1,4 +1,4 @@
-"""Tools of the OpenAI Agents SDK that are no functions: those that the provider runs, computers, shells.
+"""Tools of the OpenAI Agents SDK that are not functions: those that the provider runs, computers, shells.
 
 Pure: a model's output items as calls for the log.
 """
@@ -17,7 +17,7 @@ _RUN_BY_SDK = {"computer_call", "local_shell_call", "shell_call", "apply_patch_c
 
 
 class NativeCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a tool that is no function.
+    """A call of a tool that is not a function.
 
     Args:
         origin: the provider's id of the call.

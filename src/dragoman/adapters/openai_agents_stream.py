@@ -64,7 +64,7 @@ class CallRecord:
         return self._ids
 
     def is_native(self, origin: str) -> bool:
-        """Whether a call is of a tool that is no function."""
+        """Whether a call is of a tool that is not a function."""
         return origin in self._native
 
     def restore(self, turn: Sequence[Message]) -> None:
@@ -140,7 +140,7 @@ class CallRecord:
 
     async def settle_from(self, item: ToolCallOutputItem) -> None:
         """Settle a call that has no result yet, with the output item that the SDK made: of a tool that ran into its
-        time limit, that guardrails rejected, or that is no function.
+        time limit, that guardrails rejected, or that is not a function.
         """
         raw: Any = item.raw_item
         made: Item = raw if isinstance(raw, dict) else raw.model_dump(mode="json", exclude_none=True)

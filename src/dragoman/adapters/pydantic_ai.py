@@ -104,7 +104,9 @@ class PydanticAIAgent(FrameworkAgent):
                 try:
                     tools = await toolset.get_tools(context)
                 except Exception:  # noqa: BLE001  # an author's function of the run's dependencies may raise anything
-                    log.info("tools are known in runs only", agent=self.name, toolset=toolset.label)
+                    log.info(
+                        "the tools of a toolset are known only during runs", agent=self.name, toolset=toolset.label
+                    )
                     continue
                 found.update((name, _server_tool(tool.tool_def)) for name, tool in tools.items())
         self.declare_tools(found.values())
@@ -117,7 +119,7 @@ class PydanticAIAgent(FrameworkAgent):
         history = read_history([each for each in await run.context(CONTEXT_MESSAGES) if each.loop == run.loop])
         if history.unreadable:
             log.warning(
-                "steps of another version are read from what is visible",
+                "steps of another version of Pydantic AI are reconstructed from visible messages",
                 session_id=run.session_id,
                 steps=history.unreadable,
             )

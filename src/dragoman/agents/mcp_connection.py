@@ -26,7 +26,7 @@ CLOSE_TIMEOUT_S = 10.0
 """Longer than the SDK waits for a server process to exit."""
 MAX_PAGES = 100
 HTTP_HINTS = {
-    401: "the server wants credentials, or rejects those in its headers",
+    401: "the server requires credentials, or rejects those in its headers",
     403: "the credentials in the headers do not suffice",
     404: "there is no MCP endpoint at this address",
 }

@@ -136,7 +136,7 @@ def _annotated_callable(function: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.isroutine(function):
         return function
     method = type(function).__call__
-    return method if isinstance(method, Callable) else function  # type: ignore[arg-type]  # mypy: Callable is no class
+    return method if isinstance(method, Callable) else function  # type: ignore[arg-type]  # mypy: Callable is not a class
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:

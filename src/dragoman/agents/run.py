@@ -355,7 +355,9 @@ class Run:
     def _builtin(self, name: str) -> str:
         """Check that the agent has a built-in tool. Raises RuntimeError."""
         if self._agent.tool(name) is None:
-            raise RuntimeError(f"agent {self._agent.spec.name} has no {name}: nothing serves it, or it is no function")
+            raise RuntimeError(
+                f"agent {self._agent.spec.name} has no {name}: nothing serves it, or it is not a function"
+            )
         if not self._is_builtin(name):
             raise RuntimeError(f"agent {self._agent.spec.name} has a tool of its own named {name}")
         return name

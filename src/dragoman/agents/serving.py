@@ -148,7 +148,9 @@ def check_spec(spec: AgentSpec) -> None:
         if name in (ASK_USER_QUESTION, FORK):
             raise DeclarationError(f"agent {spec.name}: {name} is the name of a built-in tool")
         if tool.spec.parameters.get("type") != "object":
-            raise DeclarationError(f"agent {spec.name}: the parameters of tool {name} are not the schema of an object")
+            raise DeclarationError(
+                f"agent {spec.name}: the parameters of tool {name} must be a JSON Schema of an object"
+            )
     _check_starters(spec)
     _check_unique(spec, "tool", [tool.spec.name for tool in spec.tools])
     _check_unique(spec, "option", [option.name for option in spec.options])

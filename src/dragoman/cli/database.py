@@ -75,7 +75,7 @@ def restore_database(settings: Settings, file: Path, progress: Progress) -> Mani
     """Restore a backup into empty stores, which are unchanged if it fails.
 
     Raises:
-        DatabaseCommandError: the file is no intact backup, or the target is not empty, in use, or cannot be written.
+        DatabaseCommandError: the file is not an intact backup, or the target is not empty or not writable.
     """
     with _located(settings, f"cannot restore into the data folder {settings.folder}", creates=True) as settings:
         return asyncio.run(restore_backup(settings, file, progress))

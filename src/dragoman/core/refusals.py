@@ -193,7 +193,7 @@ class InvalidToken(Unauthenticated):
     """A token of an identity provider is not valid here.
 
     Attributes:
-        is_genuine: whether the provider signed it, so that it is no guess: it has expired, or is meant for others.
+        is_genuine: whether the provider signed it, so that it is not a guess: it has expired, or is meant for others.
     """
 
     def __init__(self, message: str, *, is_genuine: bool = False) -> None:

@@ -161,7 +161,7 @@ def read_archive(packed: bytes) -> Archive:
             turns = _read_entry(archive, entries, "turns.json", tuple[ArchivedTurn, ...], MAX_TURNS_BYTES)
             return Archive(manifest, session, turns)
     except (BadZipFile, ZlibError, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
-        # The library raises these for bytes that are no archive, are truncated, encrypted, or compressed otherwise.
+        # The library raises these for bytes that are not an archive, are truncated, encrypted, or compressed otherwise.
         raise Invalid("is not a readable archive", path="file") from error
 
 

@@ -194,8 +194,8 @@ def compile_card(card: Json, locale: str = "en") -> JsonObject | None:
 def check_card(card: Json, locale: str = "en") -> tuple[JsonObject | None, list[str]]:
     """The renderer tree of an agent's user interface, and what was wrong with the interface.
 
-    A root that is no container is put into a stack. A wrong optional member is removed; a number in place of a text is
-    written as one, and an image without `alt` gets an empty one. Any other wrong node, and a node of an unknown type,
+    A root that is not a container is put into a stack. A wrong optional member is removed; a number in place of a text
+    is written as one, and an image without `alt` gets an empty one. Any other wrong node, or one of an unknown type,
     becomes its `content` or `label` as text, or is left out. More than `MAX_LEVELS` levels or `MAX_NODES` nodes are
     replaced by a caption.
 

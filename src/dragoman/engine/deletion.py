@@ -143,7 +143,7 @@ class Deletion:
             try:
                 await agent.forget(session_id)
             except Exception:  # the session is deleted; the next start tries again
-                log.exception("agent did not forget a session", agent=name, session_id=session_id)
+                log.exception("agent failed to delete what it keeps of a session", agent=name, session_id=session_id)
                 return
         await self._store.forgotten(session_id, name)
 

@@ -69,7 +69,9 @@ class RemoteAgent(FrameworkAgent):
         **wrapper_options: Unpack[WrapperOptions],
     ) -> None:
         if protocol not in TITLES:
-            raise DeclarationError(f"a remote agent speaks one of {', '.join(TITLES)}, got {protocol!r}")
+            raise DeclarationError(
+                f"expected one of the protocols {', '.join(TITLES)} for a remote agent, got {protocol!r}"
+            )
         if on_lost not in get_args(OnLost):
             raise DeclarationError(f"on_lost must be one of {', '.join(get_args(OnLost))}, got {on_lost!r}")
         self._is_named = wrapper_options.get("name") is not None

@@ -120,7 +120,7 @@ class RemoteServer:
             is_final = isinstance(error, RequestRefused) and not isinstance(error, Unauthorized) and error.status < 500
             self.has_answered = is_final  # it has no such request
             reason = error_text(error) or f"no answer within {PROBE_TIMEOUT_S:g} s"
-            log.warning("remote server not reached", agent=self.name, url=self.url, error=reason)
+            log.warning("remote server cannot be reached", agent=self.name, url=self.url, error=reason)
             return None, f"which could not be asked what it can do: {reason}"
         found = next((each for each in agents if name in ("", each.name)), None)
         if found is None:

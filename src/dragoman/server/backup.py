@@ -222,7 +222,7 @@ async def restore_backup(settings: Settings, file: Path, progress: Progress) -> 
         progress: as for `write_backup`.
 
     Raises:
-        BackupError: the file is no backup, is damaged or from a newer release, or the target is not empty.
+        BackupError: the file is not a backup, is damaged or from a newer release, or the target is not empty.
         StoreInUse, WrongVersion, SettingsError, StoreUnavailable: the target cannot be used.
         OSError: the data folder cannot be written.
     """
@@ -286,7 +286,7 @@ def _check_entry(entry: zipfile.ZipInfo, manifest: Manifest) -> None:
     if is_blob:
         validate_blob_name(name.removeprefix(f"{BLOBS}/"))
     if not (is_blob or name in (DATABASE, *KEY_FILES)) or name not in manifest.digests:
-        raise ValueError(f"{name!r} is no file of a backup")
+        raise ValueError(f"{name!r} is not a file of a backup")
     if entry.flag_bits & _IS_ENCRYPTED or (is_blob and entry.compress_type != zipfile.ZIP_STORED):
         raise ValueError(f"{name} is encrypted or compressed")
     if name in KEY_FILES and entry.file_size > MAX_KEY_FILE_BYTES:  # it is read as a whole
@@ -296,7 +296,9 @@ def _check_entry(entry: zipfile.ZipInfo, manifest: Manifest) -> None:
 def _require_space(archive: zipfile.ZipFile, folder: Path) -> None:
     needed, free = sum(entry.file_size for entry in archive.infolist()), shutil.disk_usage(folder).free
     if needed > free:
-        raise BackupError(f"the backup needs {needed} bytes, and {folder} has {free}: make room, or name another one")
+        raise BackupError(
+            f"the backup needs {needed} bytes, and {folder} has {free}: free up space, or name another folder"
+        )
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def run(settings: Settings, environ: Mapping[str, str], *, opens_console: bool) 
                     opens_console = False
                 changed = servers.used({path for _, path in changes})
                 if changed:
-                    log.info("changed", files=sorted(_relative(Path(path)) for path in changed))
+                    log.info("files changed", files=sorted(_relative(Path(path)) for path in changed))
                 if changed or not has_begun:
                     servers.replace()
                 has_begun = True
@@ -164,7 +164,7 @@ class _Servers:
         """
         if self._current is not None and self._current is not self._starting and not self._current.is_alive:
             self._current.stop()
-            log.error("the server died, starting it again", exit_code=self._current.exit_code)
+            log.error("the server died, restarting it", exit_code=self._current.exit_code)
             self._current = None
             if self._starting is None:
                 self.replace()

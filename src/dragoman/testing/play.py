@@ -176,7 +176,7 @@ def play(
     Raises:
         AgentFailed: a run ended with an error.
         UnusedAnswers: the agent did not ask for all answers, or never called the scripted model.
-        TypeError: an answer does not fit what the run waits for, or `agent` is no agent.
+        TypeError: an answer does not fit what the run waits for, or `agent` is not an agent.
     """
     if _is_in_event_loop():
         raise RuntimeError("play() cannot run inside an event loop: use `await play_async(…)`, with the same arguments")

@@ -329,7 +329,7 @@ class CallRunner:
             if not may_retry or call.attempts > policy.retries:
                 break
             delay_s = min(policy.retry_delay_s * 2 ** (call.attempts - 1), MAX_RETRY_DELAY_S)
-            log.info("tool is tried again", tool=call.call.name, call_id=call.call.call_id, delay_s=delay_s)
+            log.info("tool failed, retrying", tool=call.call.name, call_id=call.call.call_id, delay_s=delay_s)
             await asyncio.sleep(delay_s)
             seq = run.append((CallStarted(call_id=call.call.call_id, internal=call.internal),))
             await run.live.until_durable(seq)

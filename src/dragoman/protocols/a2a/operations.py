@@ -172,7 +172,7 @@ class Operations:
         """The parameters of a method. `tenant` may repeat the agent's name."""
         found = wire.convert_request(params, kind, is_query=is_query)
         if isinstance(params, dict) and params.get("tenant") not in (None, "", caller.spec.name):
-            raise InvalidParams("each agent has an address of its own; tenant is empty", "tenant")
+            raise InvalidParams("tenants are not supported: each agent has an address of its own", "tenant")
         return found
 
 

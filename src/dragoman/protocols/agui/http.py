@@ -151,7 +151,7 @@ class _Handlers(Handlers):
         policy = header(request.scope, b"x-run-on-disconnect") or self._options.on_disconnect
         run, unknown = wire.decode_run(raw)
         if dropped := [*unknown, *unfetchable_parts(run)]:
-            log.info("parts of a request were not understood", thread=run.thread_id, dropped=dropped[:20])
+            log.info("ignored unknown parts of a request", thread=run.thread_id, dropped=dropped[:20])
         return RunRequest(
             principal=principal_of(request),
             agent=request.path_params["agent"],

@@ -305,7 +305,7 @@ def _check_chat_id(chat_id: str) -> str:
     """
     if chat_id == ASSISTANT_UI_PLACEHOLDER:
         raise Invalid(
-            f"{chat_id} is no chat's own id: set `id` in the transport's prepareSendMessagesRequest", path="id"
+            f"{chat_id} is not the ID of a chat: set `id` in the transport's prepareSendMessagesRequest", path="id"
         )
     if chat_id in (".", "..") or len(chat_id) > wire.ID_LIMIT or chat_id.strip("/") != chat_id:
         raise Invalid(

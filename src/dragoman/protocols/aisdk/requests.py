@@ -131,7 +131,7 @@ def _settled_call(part: JsonObject, new_id: NewId) -> tuple[core.Call, core.Tool
 
 
 def _tool_name(part: JsonObject) -> str | None:
-    """The tool of a part; None if it is no call."""
+    """The tool of a part; None if it is not a call."""
     kind = part.get("type")
     if kind == "dynamic-tool" and isinstance(part.get("toolName"), str):
         return str(part["toolName"])

@@ -169,7 +169,7 @@ def submit_of_replay(send: chat.ChatSend, state: SessionState, turn: RecordedTur
 
 
 def content_of(send: chat.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], list[chat.Attachment]]:
-    """Return a message's content and the descriptions of its attachments. Parts that are all blank are no content.
+    """Return a message's content and the descriptions of its attachments. Parts that are all blank do not count.
 
     Raises:
         Invalid: a part is invalid.

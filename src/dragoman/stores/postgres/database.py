@@ -426,7 +426,7 @@ def _check_server(connection: Connection) -> None:
         raise WrongVersion(f"PostgreSQL {MIN_SERVER_VERSION} or newer is needed, and this is {found}")
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
-        raise WrongVersion(f"the database has the encoding {encoding}: make one with UTF8")
+        raise WrongVersion(f"the database has the encoding {encoding}: create one with UTF8")
 
 
 def schema_version(connection: Connection) -> int:

@@ -287,7 +287,7 @@ def warn_about_old_sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info
     if version >= FIRST_SAFE_SQLITE_VERSION:
         return False
     log.warning(
-        "old SQLite",
+        "outdated version of SQLite",
         version=".".join(map(str, version)),
         fixed_in=".".join(map(str, FIRST_SAFE_SQLITE_VERSION)),
         note="never open this database for writing with another program while the server runs",

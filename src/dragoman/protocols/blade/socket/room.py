@@ -190,7 +190,7 @@ class Room:
                     return
                 except Exception as error:  # whatever ended the session's object
                     if self._session.failure is None:  # a fault of the server, which would happen again
-                        log.exception("room failed", session_id=self.session_id)
+                        log.exception("session room failed", session_id=self.session_id)
                         raise
                     log.info("session was unloaded", session_id=self.session_id, reason=type(error).__name__)
                 await asyncio.sleep(RELOAD_DELAY_S)

@@ -108,7 +108,7 @@ def checkpoint_id(seq: int) -> str:
 
 
 def parse_checkpoint_id(text: str) -> int:
-    """Return the event of a checkpoint's id, or 0 if the text is no such id."""
+    """Return the event of a checkpoint's id, or 0 if the text is not such an id."""
     match = _CHECKPOINT_ID.fullmatch(text)
     return int(match[1]) if match else 0
 
