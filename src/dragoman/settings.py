@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], doc("models that answer, in this order, if an agent's own model fails before its first word")
     ] = ()
     model_retries: Annotated[
-        int, doc("how often a call of a model that is unavailable is repeated before its first word", ge=0, le=10)
+        int, doc("how often a call is repeated if the model is unavailable before its first word", ge=0, le=10)
     ] = 2
     model_retry_max_s: Annotated[
         float, doc("longest delay before a retry; a model that asks for more by `Retry-After` is not retried", ge=0)
@@ -148,7 +148,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         doc("further parameters of the console's login, each `NAME=VALUE`, such as `audience=dragoman`"),
     ] = ()
     oidc_leeway_s: Annotated[
-        float, doc("by how much the provider's clock may differ from the server's", ge=0, le=300)
+        float, doc("tolerated difference between the clocks of the provider and the server, in seconds", ge=0, le=300)
     ] = 30.0
     first_key: Annotated[
         bool, doc("create a key on the first start, store it in the data folder, and print it at every start")
@@ -169,19 +169,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], doc("names besides loopback names that `Host` may contain when keys are off")
     ] = ()
 
-    body_bytes: Annotated[int, doc("largest request body", ge=1024)] = 16 * 1024 * 1024
+    body_bytes: Annotated[int, doc("largest request body, in bytes", ge=1024)] = 16 * 1024 * 1024
     bodies_bytes: Annotated[
-        int, doc("memory for large request bodies that arrive at the same time; one user gets half", ge=1024 * 1024)
+        int,
+        doc(
+            "memory for large request bodies that arrive at the same time, in bytes; one user gets at most half",
+            ge=1024 * 1024,
+        ),
     ] = 128 * 1024 * 1024
     text_chars: Annotated[int, doc("longest text block, in characters", ge=1)] = 1024 * 1024
-    seeds: Annotated[int, doc("most messages that a session may be created with", ge=0)] = 1000
-    client_tools: Annotated[int, doc("most tools that an application may declare in a session", ge=0)] = 128
-    schema_bytes: Annotated[int, doc("largest JSON Schema of such a tool", ge=2)] = 64 * 1024
-    private_bytes: Annotated[int, doc("largest private value that an agent stores with a message, as JSON", ge=0)] = (
-        4 * 1024 * 1024
+    seeds: Annotated[int, doc("maximum number of messages in the initial history of a session", ge=0)] = 1000
+    client_tools: Annotated[int, doc("maximum number of tools that an application may declare in a session", ge=0)] = (
+        128
     )
-    kept_value_bytes: Annotated[int, doc("largest value that an agent keeps with a session", ge=1)] = 16 * 1024 * 1024
-    kept_bytes: Annotated[int, doc("all values that an agent keeps with one session", ge=0)] = 256 * 1024 * 1024
+    schema_bytes: Annotated[int, doc("largest JSON Schema of such a tool, in bytes", ge=2)] = 64 * 1024
+    private_bytes: Annotated[
+        int, doc("largest private value that an agent may store with a message, in bytes of JSON", ge=0)
+    ] = 4 * 1024 * 1024
+    kept_value_bytes: Annotated[int, doc("largest value that an agent may keep with a session, in bytes", ge=1)] = (
+        16 * 1024 * 1024
+    )
+    kept_bytes: Annotated[
+        int, doc("total size of the values that an agent may keep with one session, in bytes", ge=0)
+    ] = 256 * 1024 * 1024
     retention_days: Annotated[
         int,
         doc(
@@ -200,15 +210,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     max_streams_per_user: Annotated[int, doc("open streams per user; 0 for no limit", ge=0)] = 10_000
     requests_per_minute: Annotated[
-        int, doc("requests per key and minute, in bursts of as many; 0 for no limit", ge=0)
+        int, doc("requests per minute for each key, also in one burst; 0 for no limit", ge=0)
     ] = 0
     wrong_keys_per_minute: Annotated[
         int, doc("wrong keys per address and minute before it is answered with 429; 0 for no limit", ge=0)
     ] = 60
 
     time_zone: Annotated[str, doc("time zone of scheduled tasks that name none, for users without one")] = "UTC"
-    schedule_runs: Annotated[int, doc("concurrent runs of schedules; more have to wait", ge=1)] = 50
-    run_timeout_s: Annotated[float, doc("longest run", ge=1)] = 3600.0
+    schedule_runs: Annotated[int, doc("maximum number of scheduled runs at the same time; more have to wait", ge=1)] = (
+        50
+    )
+    run_timeout_s: Annotated[float, doc("longest run, in seconds", ge=1)] = 3600.0
     drain_s: Annotated[float, doc("grace period for running runs when the server stops", ge=0)] = 30.0
     heartbeat_s: Annotated[float, doc("silence after which a heartbeat is sent on a stream", ge=0.1)] = 15.0
     stalled_reader_s: Annotated[float, doc("how long a client may read nothing before it is disconnected", ge=1)] = 60.0
