@@ -51,7 +51,7 @@ from dragoman.core.events import (
     UnknownEvent,
     WaitKind,
 )
-from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, forking_call
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop, forking_call
 from dragoman.core.json_memory import JsonEncoder
 from dragoman.core.ranges import contains
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, given_state
@@ -180,6 +180,10 @@ class ActiveRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     usage: Usage = Usage()
     memories: tuple[int, ...] | None = None
     """The ids of the memories that its agent got; None before they were chosen."""
+    steps: dict[LoopId, int] = {}
+    """The model steps of each loop, without those that a crash cut off."""
+    server_calls: int = 0
+    """How many calls of its agent count against `RunMetadata.max_calls`."""
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -360,6 +364,12 @@ def initial_state(session_id: SessionId, owner: UserId, logged: LoggedEvent) -> 
     )
 
 
+def is_limited(opened: CallOpened) -> bool:
+    """Whether a call counts against `RunMetadata.max_calls`: clients see it, and the server executes it."""
+    is_own = opened.loop == ROOT and not (opened.recorded or opened.internal)
+    return is_own and opened.kind not in ("client", "question")
+
+
 def shared_state_in(event: Event) -> Json | msgspec.UnsetType:
     """The shared state that an event sets."""
     if isinstance(event, SharedStateReplaced):
@@ -388,9 +398,13 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             state.open_messages[loop].closed_block_count += 1
         case MessageOpened(message_id=message_id, loop=loop):
             state.open_messages[loop] = OpenMessage(message_id=message_id)
-        case MessageClosed(loop=loop, usage=usage):
+            if state.run is not None:
+                state.run.steps[loop] = state.run.steps.get(loop, 0) + 1
+        case MessageClosed(loop=loop, usage=usage, status=status):
             state.open_messages.pop(loop, None)
             state.message_count += loop == ROOT
+            if status == "cut" and state.run is not None and loop in state.run.steps:
+                state.run.steps[loop] -= 1
             if usage is not None and state.run is not None:
                 state.run.usage += usage
         case MessageAdded(message=message):
@@ -430,6 +444,8 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
         case CallOpened() as opened:
             state.open_messages[opened.loop].closed_block_count += 1
             state.calls[opened.call.call_id] = OpenCall.opened_by(opened, logged.at)
+            if state.run is not None and not opened.repeat:
+                state.run.server_calls += is_limited(opened)
         case CallStarted(call_id=call_id):
             call = state.calls[call_id]
             call.started, call.parked = True, False
@@ -439,6 +455,8 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             state.message_count += result.loop == ROOT
             if state.run is not None and outcome in {"done", "failed"}:  # the run has made progress
                 state.run.attempt = 1
+            if state.run is not None and len(state.run.steps) > 1:
+                state.run.steps.pop(fork_loop(result.call_id), None)
         case SettingsChanged(change=change):
             state.settings = apply_change(state.settings, change)
         case RunQueued() as run:

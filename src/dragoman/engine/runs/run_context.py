@@ -42,8 +42,9 @@ from dragoman.core.events import (
 )
 from dragoman.core.headless import cannot_ask, refusal_without_user, too_many_calls
 from dragoman.core.history import without_repetitions
-from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_zone
+from dragoman.core.session import ActiveRun, is_limited
 from dragoman.core.tools import AgentSpec, ServerTool, ToolPolicy, ToolSpec, is_trusted
 from dragoman.core.ui_schema import check_card
 from dragoman.engine.runs.calls import CallRunner, LeaseCheck
@@ -118,9 +119,7 @@ class LoopRun:
         "_message",
         "_pending_deltas",
         "_seen_denials",
-        "_server_calls",
         "_step_calls",
-        "_steps",
         "_turns",
         "_wait_for_valid_lease",
         "after_crash",
@@ -194,9 +193,6 @@ class LoopRun:
         """The deltas of the open text block since the last commit started."""
         self._step_calls: list[RequestedCall] = []
         self._seen_denials = _NO_DENIALS
-        self._steps = 0
-        self._server_calls = 0
-        """The calls of this loop that the server executes and clients see."""
         self._drain_budget = DRAIN_AFTER
 
     @property
@@ -261,7 +257,7 @@ class LoopRun:
     async def drain(self) -> None:
         """Yield to other tasks, and wait while much of this run is not durable."""
         self._drain_budget = DRAIN_AFTER
-        self._check_active()
+        self._active_run()
         block = self._block
         if block is not None and sum(map(len, block.pending_deltas)) > DRAIN_AFTER // 2:
             await self.live.next_commit()
@@ -291,13 +287,12 @@ class LoopRun:
 
     def _ensure_open_message(self, *, internal: bool = False) -> MessageId:
         """The id of the open message, which is opened if there is none. Raises StepLimitReached."""
-        self._check_active()
+        active = self._active_run()
         if self._message is None:
             self._require_tokens()
             limit = self.agent.spec.max_steps
-            if self._steps >= limit:
+            if active.steps.get(self.loop, 0) >= limit:
                 raise StepLimitReached(limit)
-            self._steps += 1
             self._message = MessageId(self._ids.new())
             self._block_count = 0
             self._is_internal = internal
@@ -311,7 +306,7 @@ class LoopRun:
 
     def _close_block(self) -> None:
         if self._block is not None:
-            self._check_active()
+            self._active_run()
             self._block = self._pending_deltas = None
             self._block_count += 1
             self.live.close_block(self.loop, self.run_id)
@@ -365,29 +360,26 @@ class LoopRun:
         self._close_block()
         events: list[CallOpened | MessageClosed] = []
         tools_by_call: dict[CallId, RunnableTool] = {}
+        server_calls = self._active_run().server_calls
         for index, each in enumerate(requested, self._block_count):
-            call, tool = each.call, each.tool
-            kind = self._call_kind(call.name) if tool is None and not each.recorded else "inline"
-            declaration = tool.declaration if tool is not None else self.agent.spec.tool(call.name)
-            internal = declaration is not None and declaration.policy.internal
-            if not internal and (refusal := self._refusal_of(kind, recorded=each.recorded)) is not None:
-                tool, kind = RefusedTool(call.name, refusal), "inline"
-                declaration = tool.declaration
-            if tool is not None:
-                tools_by_call[call.call_id] = tool
-            server = each.server or (declaration.server if declaration is not None else None)
-            events.append(
-                CallOpened(
-                    message_id=message_id,
-                    index=index,
-                    call=call,
-                    kind=kind,
-                    loop=self.loop,
-                    server=server,
-                    internal=internal,
-                    recorded=each.recorded,
-                )
+            tool, declaration = each.tool, self._declaration_of(each)
+            opened = CallOpened(
+                message_id=message_id,
+                index=index,
+                call=each.call,
+                kind=self._call_kind(each.call.name) if tool is None and not each.recorded else "inline",
+                loop=self.loop,
+                server=each.server or (declaration.server if declaration is not None else None),
+                internal=declaration is not None and declaration.policy.internal,
+                recorded=each.recorded,
             )
+            server_calls += is_limited(opened)
+            if (refusal := self._refusal_of(opened, server_calls)) is not None:
+                tool = RefusedTool(each.call.name, refusal)
+                opened = msgspec.structs.replace(opened, kind="inline", server=each.server)
+            if tool is not None:
+                tools_by_call[each.call.call_id] = tool
+            events.append(opened)
         closed = MessageClosed(
             message_id=message_id,
             loop=self.loop,
@@ -409,19 +401,24 @@ class LoopRun:
         results = await self._calls.settle(self, tools_by_call)
         return [results[call_id] for call_id in own]
 
-    def _refusal_of(self, kind: CallKind, *, recorded: bool) -> str | None:
-        """Why a call is not executed, as the model reads it; None if nothing prevents it."""
-        if (kind == "question" or kind == "permission") and cannot_ask(self.metadata, kind):
-            return refusal_without_user(kind)
-        limit = self.metadata.max_calls
-        if limit is None or recorded or self.loop != ROOT or kind in ("client", "question"):
+    def _refusal_of(self, opened: CallOpened, server_calls: int) -> str | None:
+        """Why a call is not executed, as the model reads it; None if nothing prevents it.
+
+        `server_calls`: how many calls of the run count against its limit, with this one.
+        """
+        if opened.internal:
             return None
-        self._server_calls += 1
-        return too_many_calls(limit) if self._server_calls > limit else None
+        if (opened.kind == "question" or opened.kind == "permission") and cannot_ask(self.metadata, opened.kind):
+            return refusal_without_user(opened.kind)
+        limit = self.metadata.max_calls
+        return too_many_calls(limit) if limit is not None and is_limited(opened) and server_calls > limit else None
+
+    def _declaration_of(self, requested: RequestedCall) -> ServerTool | None:
+        return self.agent.spec.tool(requested.call.name) if requested.tool is None else requested.tool.declaration
 
     def _is_call_internal(self, requested: RequestedCall) -> bool:
         """Whether no client sees a call, because its tool is internal."""
-        declared = self.agent.spec.tool(requested.call.name) if requested.tool is None else requested.tool.declaration
+        declared = self._declaration_of(requested)
         return declared is not None and declared.policy.internal
 
     def _call_kind(self, name: str) -> CallKind:
@@ -449,7 +446,7 @@ class LoopRun:
 
     async def keep(self, writes: Mapping[str, bytes | None]) -> None:
         """Keep values with the session, in one commit with what the run has written before."""
-        self._check_active()
+        self._active_run()
         await self.kept_values.keep(writes)
 
     async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
@@ -530,16 +527,17 @@ class LoopRun:
         Raises:
             CancelledError: the run is over.
         """
-        self._check_active()
+        self._active_run()
         return self.live.append(events, self.run_id)
 
-    def _check_active(self) -> None:
-        """Refuse writes of an agent that continues after its run was ended: the session may be in its next run."""
+    def _active_run(self) -> ActiveRun:
+        """The run, if it is still active; after its end, an agent that continues may not write to the next one."""
         if self.live.failure is not None:
             raise self.live.failure
         active = self.live.state.run
         if active is None or active.run_id != self.run_id:
             raise asyncio.CancelledError
+        return active
 
 
 class RefusedTool:
