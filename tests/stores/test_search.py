@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.core.audit import ACTOR, Actor
 from dragoman.core.events import SettingsChange, SettingsChanged
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.principal import CALLER
 from dragoman.core.refusals import LimitReached
 from dragoman.ports.log import SessionStore
 from dragoman.stores import search_batches
@@ -354,11 +354,11 @@ async def test_lists_of_other_users_do_not_wait_for_searches(sqlite_database: Da
         connection.execute(ENDLESS).fetchone()
 
     with set_at_the_end() as is_over:
-        CALLER.set(ANN)
+        ACTOR.set(Actor(ANN))
         searches = [asyncio.create_task(sqlite_database.search(search_endlessly)) for _ in range(MAX_SEARCHES_PER_USER)]
         await asyncio.sleep(0)
         async with asyncio.timeout(DEADLINE_S):
-            CALLER.set(BOB)
+            ACTOR.set(Actor(BOB))
             assert await found(store, "", BOB) == [bobs.session_id]
             for search in searches:
                 search.cancel()
@@ -370,14 +370,14 @@ async def test_a_user_with_many_searches_is_refused_more_and_others_are_not(sqli
     store = SqliteLog(sqlite_database)
     await new_session_in(store)
     with set_at_the_end() as release:
-        CALLER.set(ANN)
+        ACTOR.set(Actor(ANN))
         first = asyncio.create_task(sqlite_database.search(lambda _: release.wait(DEADLINE_S)))
         rest = [asyncio.create_task(store.recent(ANN, "t", 0, 10)) for _ in range(MAX_SEARCHES_PER_USER - 1)]
         await asyncio.sleep(0)
         async with asyncio.timeout(DEADLINE_S):
             with pytest.raises(LimitReached, match="too many searches at the same time: at most 8"):
                 await store.recent(ANN, "t", 0, 10)
-        CALLER.set(BOB)
+        ACTOR.set(Actor(BOB))
         other = asyncio.create_task(store.recent(BOB, "t", 0, 10))
         await asyncio.sleep(0)
         release.set()
@@ -385,7 +385,7 @@ async def test_a_user_with_many_searches_is_refused_more_and_others_are_not(sqli
             assert await first
             assert [found.total for found in await asyncio.gather(*rest)] == [1] * len(rest)
             assert (await other).total == 0
-            CALLER.set(ANN)
+            ACTOR.set(Actor(ANN))
             assert (await store.recent(ANN, "t", 0, 10)).total == 1
 
 
@@ -402,7 +402,7 @@ async def test_users_take_turns_when_they_read() -> None:
     reads = [asyncio.create_task(threads.read(keep_busy))]
     await asyncio.to_thread(started.wait, DEADLINE_S)
     for user in ("ann", "ann", "ann", "bob", "bob", "carl"):
-        CALLER.set(UserId(user))
+        ACTOR.set(Actor(UserId(user)))
         reads.append(asyncio.create_task(threads.read(partial(order.append, user))))
     await asyncio.sleep(0)
     release.set()
@@ -414,7 +414,7 @@ async def test_users_take_turns_when_they_read() -> None:
 
 async def test_a_read_that_nobody_waits_for_never_starts(sqlite_database: Database) -> None:
     release, started = threading.Event(), threading.Event()
-    CALLER.set(ANN)
+    ACTOR.set(Actor(ANN))
     first = asyncio.create_task(sqlite_database.search(lambda _: release.wait(DEADLINE_S)))
     second = asyncio.create_task(sqlite_database.search(lambda _: started.set()))
     await asyncio.sleep(0)

@@ -63,4 +63,4 @@ class Actor(msgspec.Struct, frozen=True):
 
 
 ACTOR: ContextVar[Actor | None] = ContextVar("actor", default=None)
-"""Who sends the request that the current task handles."""
+"""Who sends the request for which the current task works, if it is known. Stores take the reads of users in turn."""

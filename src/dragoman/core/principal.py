@@ -12,9 +12,6 @@ from dragoman.core.refusals import Forbidden
 Scope = Literal["read", "use", "admin"]
 """`read` allows reading, `use` also creating and changing, `admin` also managing the server."""
 
-CALLER: ContextVar[UserId | None] = ContextVar("caller", default=None)
-"""The user for whom the current task works, if it is known. Stores take the reads of users in turn."""
-
 HOPS: ContextVar[int] = ContextVar("hops", default=0)
 """How many servers have passed the current request on: see `HOPS_HEADER`."""
 HOPS_HEADER = "dragoman-hops"

@@ -9,7 +9,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
-from dragoman.core.principal import CALLER
+from dragoman.core.audit import ACTOR
 from dragoman.core.refusals import LimitReached, StoreUnavailable
 
 
@@ -47,7 +47,7 @@ class _Job:
 class FairThreads(Generic[C]):
     """Threads with one connection each. Waiting reads of one user are executed in order, users take turns.
 
-    The user of a read is the `CALLER` of the task that asks for it. A read without one takes a turn by itself.
+    The user of a read is the `ACTOR` of the task that asks for it. A read without one takes a turn by itself.
 
     No thread is started before the first read.
 
@@ -93,9 +93,9 @@ class FairThreads(Generic[C]):
             LimitReached: too many reads of this user run or wait.
             StoreUnavailable: the database is closed, or cannot be read.
         """
-        caller = CALLER.get()
+        actor = ACTOR.get()
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        job = self._enqueue(work, object() if caller is None else caller, partial(_resolve, done))
+        job = self._enqueue(work, object() if actor is None else actor.user, partial(_resolve, done))
         try:
             return await done
         except asyncio.CancelledError:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from structlog.typing import EventDict
 
 from dragoman.buses.local import LocalBus
+from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import SessionId
 from dragoman.engine.cluster.delta_relay import SUBSCRIBE_SUBJECT, DeltaRelay
 from dragoman.engine.cluster.list_notifier import LIST_CHANGED_SUBJECT, MAX_CONCURRENT_LOOKUPS, SessionListNotifier
 from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX
 from dragoman.ports.log import Append
 from tests.engine.world import DEADLINE_S, World, open_session, play
@@ -54,6 +56,33 @@ async def test_a_hint_of_a_change_that_is_malformed_is_ignored(world: World, log
     async with asyncio.timeout(DEADLINE_S):
         await has_looked.wait()
     assert looked == [live.state.session_id], "the wrong ones made nobody look"
+
+
+async def test_a_watcher_that_fails_does_not_keep_a_change_of_another_server_from_the_others(
+    world: World, log_records: list[EventDict]
+) -> None:
+    here_engine, there_engine, bus = await world.start(), await world.start(), LocalBus()
+    heard = asyncio.Event()
+
+    def fails(_session: SessionView, _events: Sequence[LoggedEvent]) -> None:
+        raise ValueError("a defect of a protocol")
+
+    async def refresh(_: LiveSession) -> None:
+        raise AssertionError("the session is not in memory here")
+
+    here_engine.watch(fails, lambda *_: None)
+    here_engine.watch(lambda *_: heard.set(), lambda *_: None)
+    here, there = [
+        SessionListNotifier(each.sessions, world.store, bus, refresh) for each in (here_engine, there_engine)
+    ]
+    here.owners = lambda: [world.owner]
+    bus.subscribe(LIST_CHANGED_SUBJECT, lambda payload: here.on_hint(payload, "here"))
+    there_engine.report_commits_to(lambda batch: there.send(batch, "there"))
+    await open_session(there_engine)
+    async with asyncio.timeout(DEADLINE_S):
+        await heard.wait()
+        await here.lookups.wait()
+    assert {each["event"] for each in log_records if each["log_level"] == "error"} == {"a watcher failed"}
 
 
 async def test_a_flood_of_changes_is_looked_up_in_part(world: World) -> None:

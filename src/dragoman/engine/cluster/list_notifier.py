@@ -102,9 +102,7 @@ class SessionListNotifier:
                 return
             live = await self._sessions.get(session_id)
             if live is not None:
-                events = await self._events.events(session_id, after, PAGE)
-                for watcher in self._sessions.watchers:
-                    watcher(live, events)
+                self._sessions.notify_watchers(live, await self._events.events(session_id, after, PAGE))
         except Refused:  # the session is deleted, or cannot be read now
             return
         except Exception:  # the root of a task

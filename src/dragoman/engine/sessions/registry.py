@@ -114,7 +114,7 @@ class SessionRegistry:
         """Add a session."""
         self._make_room()
         live.on_failed = self._on_failed
-        live.on_events = self._notify_watchers
+        live.on_events = self.notify_watchers
         self._live[live.state.session_id] = live
 
     def remove(self, live: LiveSession) -> None:
@@ -223,7 +223,8 @@ class SessionRegistry:
         except (ValueError, KeyError) as error:
             raise SessionUnreadable(session_id, f"events that do not follow: {error!r}") from error
 
-    def _notify_watchers(self, live: LiveSession, events: Sequence[LoggedEvent]) -> None:
+    def notify_watchers(self, live: LiveSession, events: Sequence[LoggedEvent]) -> None:
+        """Notify the watchers of new events of a session, here or of another server."""
         for watcher in self.watchers:
             try:
                 watcher(live, events)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dragoman.core.audit import ACTOR, Actor
-from dragoman.core.principal import CALLER, HOPS, HOPS_HEADER, Principal, parse_hops
+from dragoman.core.principal import HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.quotas import QUOTAS, Quota
 from dragoman.core.refusals import Refused, Unavailable
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
@@ -61,6 +61,17 @@ def principal_of(request: Request) -> Principal:
     """Return who sends a request. Only for routes that are not open."""
     principal: Principal = request.scope["principal"]
     return principal
+
+
+def enter_request(principal: Principal, scope: Scope) -> None:
+    """Have everything that the current task does, and the tasks that it starts, be done in the name of a caller."""
+    ACTOR.set(actor_of(principal, scope))
+    HOPS.set(parse_hops(header(scope, _HOPS_HEADER)))
+
+
+def actor_of(principal: Principal, scope: Scope) -> Actor:
+    """Who sends a request."""
+    return Actor(principal.user, principal.key_id, address_of(scope), header(scope, b"x-request-id") or "")
 
 
 def counted_error(protocol: str, errors: ErrorTable, error: Exception, **facts: str) -> ErrorResponse:
@@ -150,7 +161,4 @@ class ProtocolApp:
         principal = await self._authenticate(self._credentials(scope), address_of(scope))
         principal.require(required)
         scope["principal"] = principal
-        CALLER.set(principal.user)
-        ACTOR.set(Actor(principal.user, principal.key_id, address_of(scope), header(scope, b"x-request-id") or ""))
-        if (hops := header(scope, _HOPS_HEADER)) is not None:
-            HOPS.set(parse_hops(hops))
+        enter_request(principal, scope)

@@ -15,18 +15,23 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from dragoman.core.audit import ACTOR, Actor
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import RunId, UserId
-from dragoman.core.principal import CALLER, HOPS, HOPS_HEADER, Principal, parse_hops
+from dragoman.core.principal import Principal
 from dragoman.core.refusals import LimitReached
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.authentication import Authenticator
 from dragoman.engine.services.limits import REQUEST_MEMORY, MemoryReservation
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, address_of, bearer_credentials, counted_error
-from dragoman.protocols.kit.body import header
+from dragoman.protocols.kit.app import (
+    AdmitStream,
+    Authenticate,
+    address_of,
+    bearer_credentials,
+    counted_error,
+    enter_request,
+)
 from dragoman.protocols.kit.errors import BodyTooLarge, UnknownPath
 from dragoman.protocols.kit.runs import RunHandle
 from dragoman.protocols.openai import ids, wire
@@ -86,9 +91,7 @@ class ResponseSockets:
             stack.callback(release)
             _OPEN_SOCKETS.inc()
             stack.callback(_OPEN_SOCKETS.dec)
-            CALLER.set(principal.user)
-            ACTOR.set(Actor(principal.user, principal.key_id, address))
-            HOPS.set(parse_hops(header(scope, HOPS_HEADER.encode())))
+            enter_request(principal, scope)
             socket = _Socket(self, principal.user, authorize, scope, receive, send)
             stack.callback(self._authenticator.on_revoked(principal, socket.on_revoked))
             await socket.serve()

@@ -12,8 +12,8 @@ from itertools import count
 from typing import NamedTuple
 
 from dragoman.core import events
+from dragoman.core.audit import ACTOR
 from dragoman.core.ids import UserId
-from dragoman.core.principal import CALLER
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.lookups import searchable, text_in
 from dragoman.stores.search_batches import COMMIT_CHARS, SEPARATOR, commits
@@ -64,7 +64,7 @@ class SearchIndexer:
             self._task = asyncio.create_task(self._index(), name="search index")
 
     async def _index(self) -> None:
-        CALLER.set(None)  # it takes turns with the users' searches
+        ACTOR.set(None)  # it takes turns with the users' searches
         with suppress(StoreUnavailable):  # the next search continues
             while self._owners:
                 owner = next(iter(self._owners))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.core.audit import Actor
 from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import StoreUnavailable
@@ -108,7 +109,7 @@ class Line:
 @requirement("blade:catch-up:never-reads")
 async def test_who_never_reads_is_cut_off_when_too_much_waits() -> None:
     line, cuts = Line(), 0
-    socket = Socket("one", Principal(user=UserId("alice"), scopes=frozenset()), line)
+    socket = Socket("one", Principal(user=UserId("alice"), scopes=frozenset()), Actor(), line)
 
     def cut() -> None:
         nonlocal cuts

@@ -31,7 +31,7 @@ from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.authentication import Authenticator
 from dragoman.protocols.blade.errors import ERROR_TABLE, InvalidPacket
 from dragoman.protocols.blade.rest.endpoints import write_error
-from dragoman.protocols.kit.app import address_of
+from dragoman.protocols.kit.app import actor_of, address_of
 from dragoman.protocols.kit.body import header, read_body, release_body
 from dragoman.protocols.kit.decoding import replace_lone_surrogates
 from dragoman.protocols.kit.errors import RequestError
@@ -113,9 +113,10 @@ class _EngineIOConnection(Protocol):
 class Socket:
     """One client's connection."""
 
-    def __init__(self, sid: str, principal: Principal, connection: _EngineIOConnection) -> None:
+    def __init__(self, sid: str, principal: Principal, actor: Actor, connection: _EngineIOConnection) -> None:
         self.sid = sid
         self.principal = principal
+        self.actor = actor
         self.is_disconnected = False
         self.chat_run_ids: deque[str] = deque(maxlen=MAX_REMEMBERED_CHATS)
         """The newest chats that this socket started."""
@@ -399,7 +400,7 @@ class SocketServer:
         except Refused as refused:
             raise Refusal(str(refused)) from refused
         connection = self._server.eio.sockets[self._server.manager.eio_sid_from_sid(sid, "/")]
-        socket = Socket(sid, principal, connection)
+        socket = Socket(sid, principal, actor_of(principal, environ["asgi.scope"]), connection)
         socket.release_slot = release_slot
         socket.disconnect = lambda: self._disconnect(socket)
         socket.stop_watching_key = self._authenticator.on_revoked(principal, socket.disconnect)
@@ -423,7 +424,7 @@ class SocketServer:
             if socket is None:
                 return {"status": "error", "code": "forbidden", "message": UNAUTHORIZED}
             socket.on_event()
-            ACTOR.set(Actor(socket.principal.user, socket.principal.key_id))
+            ACTOR.set(socket.actor)
             return await handler(socket, arguments[0] if arguments else None)
 
         return handle
