@@ -34,23 +34,22 @@ async def gateway(workspace: Workspace, effort: Effort) -> list[Figure]:
         os.environ |= {"BENCH_REMOTE_URL": url, "BENCH_REMOTE_KEY": remote.key}
         ours = running.enter_context(Dragoman(workspace, agents="remote_agents.py"))
         our_url = f"http://{ours.server.host}:{ours.server.port}"
-        rounds = range(max(1, effort.rounds // 2))
-        local, figures = [], []
-        for _ in rounds:
-            async with AsyncClient(url, key=remote.key) as client:
-                local.append(await _per_delta(client, "paced", remote.server.cpu_s))
-        figures.append(_figure("aap", "a local agent", local, None))
+        locally, figures = [], []
         for protocol in get_args(ClientProtocol):
             base = "/ag-ui/paced" if protocol == "ag-ui" else ""
-            costs, alone = [], []
-            for _ in rounds:
+            local, alone, whole = [], [], []
+            for _ in range(max(1, effort.rounds // 2)):  # side by side: what else the machine does concerns all three
+                async with AsyncClient(url, key=remote.key) as client:
+                    local.append(await _per_delta(client, "paced", remote.server.cpu_s))
                 async with AsyncClient(url + base, key=remote.key, protocol=protocol) as client:
                     alone.append(await _per_delta(client, "paced", time.process_time))
                 async with AsyncClient(our_url, key=ours.key) as client:
-                    costs.append(await _per_delta(client, f"remote-{protocol}", ours.server.cpu_s))
+                    whole.append(await _per_delta(client, f"remote-{protocol}", ours.server.cpu_s))
+            locally += local
             figures.append(_figure(protocol, "client alone", alone, None))
-            extra = [sum(each) for each in zip(costs, map(neg, alone), map(neg, local), strict=True)]
+            extra = [sum(each) for each in zip(whole, map(neg, alone), map(neg, local), strict=True)]
             figures.append(_figure(protocol, "a remote agent, beyond both", extra, Target(TARGET_US)))
+        figures.insert(0, _figure("aap", "a local agent", locally, None))
     return figures
 
 

@@ -79,7 +79,8 @@ class Dragoman:
     def start(self) -> None:
         """Start the server on the data folder, or restart it after `stop`."""
         command = [*_PROGRAM, "serve", str(BENCH_FOLDER / self._agents), "--rehearsal", "--data", str(self.folder)]
-        command += ["--port", "0", "--max-runs-per-user", "0", "--max-streams-per-user", "0"]
+        command += ["--port", "0", "--max-runs-per-user", "0"]
+        command += ["--max-streams-per-user", "0", "--run-service-streams", "0"]
         self.server = process.start(command, cores={self._workspace.server_core}, log=self.folder / "server.log")
         self.client = Client(self.server, "/aap/v3", self.key)
 
