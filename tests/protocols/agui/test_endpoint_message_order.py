@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.stream import Record, expand
-from dragoman.protocols.agui import events as agui
+from dragoman.protocols.agui import events as agui_events
 from dragoman.protocols.agui.messages import Transcript
 from dragoman.protocols.agui.translate import Translator
 from tests.core.log_generator import generated_log
@@ -15,7 +15,7 @@ from tests.extent import extent
 from tests.requirements import requirement
 
 
-def streamed(records: Iterable[Record]) -> Iterable[agui.Event]:
+def streamed(records: Iterable[Record]) -> Iterable[agui_events.Event]:
     translator: Translator | None = None
     for record in records:
         if isinstance(record, LoggedEvent) and isinstance(record.event, RunStarted):
@@ -24,22 +24,22 @@ def streamed(records: Iterable[Record]) -> Iterable[agui.Event]:
             yield from translator.feed(record)
 
 
-def order_at_client(events: Iterable[agui.Event]) -> list[str]:
+def order_at_client(events: Iterable[agui_events.Event]) -> list[str]:
     """The ids of a client's messages."""
     order: list[str] = []
     caller: dict[str, str] = {}
     results: set[str] = set()
     for event in events:
         match event:
-            case agui.TextMessageStart(message_id=own) | agui.ReasoningMessageStart(message_id=own):
+            case agui_events.TextMessageStart(message_id=own) | agui_events.ReasoningMessageStart(message_id=own):
                 order.append(own)
-            case agui.ActivitySnapshot(message_id=own) if own not in order:
+            case agui_events.ActivitySnapshot(message_id=own) if own not in order:
                 order.append(own)
-            case agui.ToolCallStart(tool_call_id=call_id, parent_message_id=parent):
+            case agui_events.ToolCallStart(tool_call_id=call_id, parent_message_id=parent):
                 caller[call_id] = parent
                 if parent not in order:
                     order.append(parent)
-            case agui.ToolCallResult(message_id=own, tool_call_id=call_id):
+            case agui_events.ToolCallResult(message_id=own, tool_call_id=call_id):
                 place = order.index(caller[call_id]) + 1 if call_id in caller else len(order)
                 while place < len(order) and order[place] in results:
                     place += 1

@@ -22,8 +22,8 @@ from dragoman.core.events import (
 )
 from dragoman.core.ids import CallId, MessageId, RunId, UserId
 from dragoman.core.stream import Piece, expand
-from dragoman.protocols.agui import content as wire
-from dragoman.protocols.agui import events as agui
+from dragoman.protocols.agui import content as agui_content
+from dragoman.protocols.agui import events as agui_events
 from dragoman.protocols.agui.downgrade import downgrade_events
 from dragoman.protocols.agui.frames import reopen_events
 from dragoman.protocols.agui.messages import Transcript
@@ -56,49 +56,54 @@ MUCH = script(
 class Client:
     """What a client makes of messages and events, and what it refuses (B.7)."""
 
-    def __init__(self, messages: Iterable[wire.Message]) -> None:
+    def __init__(self, messages: Iterable[agui_content.Message]) -> None:
         self.texts: dict[str, Json] = {each.id: each.content for each in messages}
         self.calls = {
             each.id
             for message in messages
-            if isinstance(message, wire.AssistantMessage)
+            if isinstance(message, agui_content.AssistantMessage)
             for each in message.tool_calls or ()
         }
         self.open: set[str] = set()
 
-    def take(self, event: agui.Event) -> None:  # noqa: C901  # one case for each kind of event
+    def take(self, event: agui_events.Event) -> None:  # noqa: C901  # one case for each kind of event
         match event:
-            case agui.RunStarted() | agui.MessagesSnapshot() | agui.ActivitySnapshot() | agui.Custom():
+            case (
+                agui_events.RunStarted()
+                | agui_events.MessagesSnapshot()
+                | agui_events.ActivitySnapshot()
+                | agui_events.Custom()
+            ):
                 pass
-            case agui.TextMessageStart(message_id=own) | agui.ReasoningMessageStart(message_id=own):
+            case agui_events.TextMessageStart(message_id=own) | agui_events.ReasoningMessageStart(message_id=own):
                 assert own not in self.texts
                 self._begin(f"text {own}")
                 self.texts[own] = ""
-            case agui.TextMessageContent(message_id=own) | agui.ReasoningMessageContent(message_id=own):
+            case agui_events.TextMessageContent(message_id=own) | agui_events.ReasoningMessageContent(message_id=own):
                 assert f"text {own}" in self.open
                 self.texts[own] += event.delta
-            case agui.TextMessageEnd(message_id=own) | agui.ReasoningMessageEnd(message_id=own):
+            case agui_events.TextMessageEnd(message_id=own) | agui_events.ReasoningMessageEnd(message_id=own):
                 self.open.remove(f"text {own}")
-            case agui.ReasoningStart(message_id=own):
+            case agui_events.ReasoningStart(message_id=own):
                 self._begin(f"span {own}")
-            case agui.ReasoningEnd(message_id=own):
+            case agui_events.ReasoningEnd(message_id=own):
                 self.open.remove(f"span {own}")
-            case agui.ToolCallStart(tool_call_id=own):
+            case agui_events.ToolCallStart(tool_call_id=own):
                 assert own not in self.calls
                 self.calls.add(own)
                 self._begin(f"call {own}")
-            case agui.ToolCallArgs(tool_call_id=own):
+            case agui_events.ToolCallArgs(tool_call_id=own):
                 assert f"call {own}" in self.open
-            case agui.ToolCallEnd(tool_call_id=own):
+            case agui_events.ToolCallEnd(tool_call_id=own):
                 self.open.remove(f"call {own}")
-            case agui.ToolCallResult(tool_call_id=own, message_id=message_id, content=content):
+            case agui_events.ToolCallResult(tool_call_id=own, message_id=message_id, content=content):
                 assert own in self.calls
                 self.texts[message_id] = content
-            case agui.SubagentStarted(subagent_run_id=own):
+            case agui_events.SubagentStarted(subagent_run_id=own):
                 self._begin(f"agent {own}")
-            case agui.SubagentFinished(subagent_run_id=own) | agui.SubagentError(subagent_run_id=own):
+            case agui_events.SubagentFinished(subagent_run_id=own) | agui_events.SubagentError(subagent_run_id=own):
                 self.open.remove(f"agent {own}")
-            case agui.RunFinished():
+            case agui_events.RunFinished():
                 assert self.open == set()
             case _:
                 raise AssertionError(f"no such event here: {event}")
@@ -118,7 +123,7 @@ async def test_a_client_that_joins_at_any_moment_ends_up_with_the_stored_message
     async with engine.session(UserId("alice"), body["threadId"]) as live:
         events = await engine.history.events(live, 0)
     records = expand(events)
-    compared = (wire.AssistantMessage, wire.ReasoningMessage, wire.ToolMessage)
+    compared = (agui_content.AssistantMessage, agui_content.ReasoningMessage, agui_content.ToolMessage)
     transcript = Transcript()
     for logged in events:
         transcript.feed(logged)
@@ -157,13 +162,13 @@ def logged(*events: Event) -> list[LoggedEvent]:
     return [LoggedEvent(seq, at, RUN, event) for seq, event in enumerate(events, 1)]
 
 
-def end_of(*events: Event) -> agui.RunFinished:
+def end_of(*events: Event) -> agui_events.RunFinished:
     """The last event of a run that waits for the application after these events."""
     started = RunStarted(run_id=RUN, protocol="ag-ui")
     stopped = RunStopped(run_id=RUN, reason="tool_use")
     translator = Translator(RUN, thread_id="t")
     *_, last = [each for record in logged(started, *events, stopped) for each in translator.feed(record)]
-    assert isinstance(last, agui.RunFinished)
+    assert isinstance(last, agui_events.RunFinished)
     return last
 
 
@@ -174,7 +179,7 @@ def test_a_call_interrupted_by_a_crash_asks_whether_to_run_it_again() -> None:
     parked = CallParked(call_id=CallId("c"))
     for events, name in (((*step, parked), "pay"), ((parked,), "a tool")):  # in this run, or made in an earlier one
         outcome = end_of(*events).outcome
-        assert isinstance(outcome, wire.Interrupted)
+        assert isinstance(outcome, agui_content.Interrupted)
         (interrupt,) = outcome.interrupts
         assert (interrupt.id, interrupt.reason) == ("c", "tool_call")
         assert interrupt.message == f"The server restarted while {name} ran, so it may have run already. Run it again?"
@@ -184,5 +189,5 @@ def test_a_call_interrupted_by_a_crash_asks_whether_to_run_it_again() -> None:
 def test_1_0_clients_get_every_event_unchanged() -> None:
     end = end_of()
     assert downgrade_events([end], "1.0") == [end]
-    pending = msgspec.structs.replace(end, outcome=wire.Success(pending_tool_call_ids=("c",)))
+    pending = msgspec.structs.replace(end, outcome=agui_content.Success(pending_tool_call_ids=("c",)))
     assert downgrade_events([pending], "0.0.59") == [msgspec.structs.replace(end, outcome=None)]

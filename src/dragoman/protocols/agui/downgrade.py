@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from dragoman.protocols.agui import events as wire
+from dragoman.protocols.agui import events as agui_events
 from dragoman.protocols.agui.content import Cancelled, Content, Success, TextPart, ToolMessage
 
 ClientVersion = Literal["1.0", "0.0.59", "0.0.58"]
@@ -17,7 +17,7 @@ ClientVersion = Literal["1.0", "0.0.59", "0.0.58"]
 STOPPED_MESSAGE = "The run was stopped"
 
 
-def downgrade_events(events: Iterable[wire.Event], client_version: ClientVersion) -> list[wire.Event]:
+def downgrade_events(events: Iterable[agui_events.Event], client_version: ClientVersion) -> list[agui_events.Event]:
     """The events as a client of that version accepts them."""
     if client_version == "1.0":
         return list(events)
@@ -27,31 +27,31 @@ def downgrade_events(events: Iterable[wire.Event], client_version: ClientVersion
     return list(accepted)
 
 
-def _downgrade_event(event: wire.Event) -> wire.Event:
+def _downgrade_event(event: agui_events.Event) -> agui_events.Event:
     match event:
-        case wire.RunFinished(outcome=Cancelled(), timestamp=at, usage=usage):
-            return wire.RunError(timestamp=at, message=STOPPED_MESSAGE, code="cancelled", usage=usage)
-        case wire.RunFinished(outcome=Success(pending_tool_call_ids=pending)) if pending is not None:
+        case agui_events.RunFinished(outcome=Cancelled(), timestamp=at, usage=usage):
+            return agui_events.RunError(timestamp=at, message=STOPPED_MESSAGE, code="cancelled", usage=usage)
+        case agui_events.RunFinished(outcome=Success(pending_tool_call_ids=pending)) if pending is not None:
             return msgspec.structs.replace(event, outcome=None)  # a success would say that nothing is pending
-        case wire.ToolCallResult(content=content) if not isinstance(content, str):
+        case agui_events.ToolCallResult(content=content) if not isinstance(content, str):
             return msgspec.structs.replace(event, content=text_of(content))
-        case wire.MessagesSnapshot(messages=messages):
+        case agui_events.MessagesSnapshot(messages=messages):
             plain = tuple(
                 msgspec.structs.replace(each, content=text_of(each.content)) if isinstance(each, ToolMessage) else each
                 for each in messages
             )
-            return wire.MessagesSnapshot(timestamp=event.timestamp, messages=plain)
+            return agui_events.MessagesSnapshot(timestamp=event.timestamp, messages=plain)
         case _:
             return event
 
 
-def _without_subagents(event: wire.Event) -> wire.Event | None:
+def _without_subagents(event: agui_events.Event) -> agui_events.Event | None:
     match event:
-        case wire.SubagentStarted() | wire.SubagentFinished() | wire.SubagentError():
+        case agui_events.SubagentStarted() | agui_events.SubagentFinished() | agui_events.SubagentError():
             return None
-        case wire.MessagesSnapshot(messages=messages):
+        case agui_events.MessagesSnapshot(messages=messages):
             own = tuple(each for each in messages if getattr(each, "subagent_run_id", None) is None)
-            return wire.MessagesSnapshot(timestamp=event.timestamp, messages=own)
+            return agui_events.MessagesSnapshot(timestamp=event.timestamp, messages=own)
         case _:
             return None if getattr(event, "subagent_run_id", None) is not None else event
 

@@ -13,7 +13,7 @@ import msgspec
 
 from dragoman.core.refusals import InvalidCursor
 from dragoman.core.stream import Cursor
-from dragoman.protocols.agui import events as wire
+from dragoman.protocols.agui import events as agui_events
 
 _POSITION = re.compile(r"([0-9]{1,15})-([0-9]{1,15})-([0-9]{1,9})")
 
@@ -33,34 +33,34 @@ def parse_position(text: str) -> Position:
     return Position(Cursor(int(match[1]), int(match[2])), int(match[3]))
 
 
-def reopen_events(events: Iterable[wire.Event]) -> list[wire.Event]:
+def reopen_events(events: Iterable[agui_events.Event]) -> list[agui_events.Event]:
     """What these events of a run leave open, for a client that has all finished messages.
 
     Each open text, reasoning or step is opened again by its START events and one CONTENT with the text so far. Active
     sub-agents come first.
     """
-    agents: dict[str, wire.Event] = {}
-    opened: dict[str, list[wire.Event]] = {}
-    contents: dict[str, wire.TextMessageContent | wire.ReasoningMessageContent] = {}
+    agents: dict[str, agui_events.Event] = {}
+    opened: dict[str, list[agui_events.Event]] = {}
+    contents: dict[str, agui_events.TextMessageContent | agui_events.ReasoningMessageContent] = {}
     texts: dict[str, list[str]] = {}
     for event in events:
         match event:
-            case wire.SubagentStarted(subagent_run_id=own):
+            case agui_events.SubagentStarted(subagent_run_id=own):
                 agents[own] = event
-            case wire.SubagentFinished(subagent_run_id=own) | wire.SubagentError(subagent_run_id=own):
+            case agui_events.SubagentFinished(subagent_run_id=own) | agui_events.SubagentError(subagent_run_id=own):
                 agents.pop(own, None)
-            case wire.TextMessageStart(message_id=own) | wire.ReasoningStart(message_id=own):
+            case agui_events.TextMessageStart(message_id=own) | agui_events.ReasoningStart(message_id=own):
                 opened[own] = [event]
-            case wire.ReasoningMessageStart(message_id=own):
+            case agui_events.ReasoningMessageStart(message_id=own):
                 opened[own].append(event)
-            case wire.TextMessageContent(message_id=own) | wire.ReasoningMessageContent(message_id=own):
+            case agui_events.TextMessageContent(message_id=own) | agui_events.ReasoningMessageContent(message_id=own):
                 texts.setdefault(own, []).append(event.delta)
                 contents[own] = event
-            case wire.TextMessageEnd(message_id=own) | wire.ReasoningEnd(message_id=own):
+            case agui_events.TextMessageEnd(message_id=own) | agui_events.ReasoningEnd(message_id=own):
                 opened.pop(own, None)
-            case wire.StepStarted(step_name=name):
+            case agui_events.StepStarted(step_name=name):
                 opened[f"step:{name}"] = [event]
-            case wire.StepFinished(step_name=name):
+            case agui_events.StepFinished(step_name=name):
                 opened.pop(f"step:{name}", None)
     reopened = list(agents.values())
     for own, starts in opened.items():

@@ -26,7 +26,7 @@ from dragoman.core.history import Assembler
 from dragoman.core.ids import ROOT, LoopId, MessageId, forking_call
 from dragoman.core.stream import Cursor
 from dragoman.core.ui_schema import compile_card
-from dragoman.protocols.agui import content as wire
+from dragoman.protocols.agui import content as agui_content
 from dragoman.protocols.agui.events import Custom
 
 METADATA_KEY = "dragoman"
@@ -76,63 +76,63 @@ STATUS_METADATA: Mapping[core.MessageStatus, core.JsonObject] = {
 
 # --- content ----------------------------------------------------------------------------------------------------------
 
-FILE_PARTS: dict[str, type[wire.AudioPart | wire.VideoPart | wire.DocumentPart]] = {
-    "audio": wire.AudioPart,
-    "video": wire.VideoPart,
-    "file": wire.DocumentPart,
+FILE_PARTS: dict[str, type[agui_content.AudioPart | agui_content.VideoPart | agui_content.DocumentPart]] = {
+    "audio": agui_content.AudioPart,
+    "video": agui_content.VideoPart,
+    "file": agui_content.DocumentPart,
 }
 
 
-def content_to_wire(content: str | tuple[core.InputBlock, ...]) -> wire.Content:
+def content_to_wire(content: str | tuple[core.InputBlock, ...]) -> agui_content.Content:
     """Content as clients see it: text as a string, media as parts."""
     return content if isinstance(content, str) else tuple(map(_part_of, content))
 
 
-def _part_of(block: core.InputBlock) -> wire.Part:
+def _part_of(block: core.InputBlock) -> agui_content.Part:
     match block:
         case core.Text(text=text):
-            return wire.TextPart(text=text)
+            return agui_content.TextPart(text=text)
         case core.Data(data=data):
-            return wire.TextPart(text=compact_json(data))
+            return agui_content.TextPart(text=compact_json(data))
         case core.Image(url=url):
-            return wire.ImagePart(source=_source(url, None))
+            return agui_content.ImagePart(source=_source(url, None))
         case core.File(url=url, media=media, media_type=media_type):
             return FILE_PARTS[media](source=_source(url, media_type))
 
 
-def _source(url: str, media_type: str | None) -> wire.Source:
+def _source(url: str, media_type: str | None) -> agui_content.Source:
     """The source of a file: its bytes for a base64 `data:` URI, else its URL."""
     head, comma, value = url.partition(",")
     if not url.startswith("data:") or not comma or not head.endswith(";base64"):
-        return wire.UrlSource(value=url, mime_type=media_type)
+        return agui_content.UrlSource(value=url, mime_type=media_type)
     declared = head.removeprefix("data:").partition(";")[0]
-    return wire.DataSource(value=value, mime_type=declared or media_type or "application/octet-stream")
+    return agui_content.DataSource(value=value, mime_type=declared or media_type or "application/octet-stream")
 
 
-def fit_content(content: wire.Content, remaining_bytes: int = FRAME_BYTES) -> wire.Content:
+def fit_content(content: agui_content.Content, remaining_bytes: int = FRAME_BYTES) -> agui_content.Content:
     """Content without the files that do not fit into that many bytes."""
     if isinstance(content, str):
         return content
-    parts: list[wire.Part] = []
+    parts: list[agui_content.Part] = []
     for part in content:
-        size = 0 if isinstance(part, wire.TextPart) else len(part.source.value)
-        parts.append(part if size <= remaining_bytes else wire.TextPart(text=OMITTED_FILE_TEXT))
+        size = 0 if isinstance(part, agui_content.TextPart) else len(part.source.value)
+        parts.append(part if size <= remaining_bytes else agui_content.TextPart(text=OMITTED_FILE_TEXT))
         remaining_bytes -= size if size <= remaining_bytes else 0
     return tuple(parts)
 
 
-def fit_newest_messages(messages: Sequence[wire.Message]) -> tuple[wire.Message, ...]:
+def fit_newest_messages(messages: Sequence[agui_content.Message]) -> tuple[agui_content.Message, ...]:
     """The newest messages that fit into one frame. Old files are dropped first, then old messages.
 
     An answer that is too long is cut, because a snapshot without messages would empty a client's page.
     """
     remaining = FRAME_BYTES
-    fitting: list[wire.Message] = []
+    fitting: list[agui_content.Message] = []
     for message in reversed(messages):
-        if isinstance(message, wire.UserMessage | wire.ToolMessage):
+        if isinstance(message, agui_content.UserMessage | agui_content.ToolMessage):
             message = msgspec.structs.replace(message, content=fit_content(message.content, remaining))
         size = len(msgspec.json.encode(message))
-        text = message.content if isinstance(message, wire.AssistantMessage) else None
+        text = message.content if isinstance(message, agui_content.AssistantMessage) else None
         if size > remaining and text is not None and len(text) > CUT_TEXT_LIMIT:
             cut = f"{text[:CUT_TEXT_LIMIT]} [cut: {len(text) - CUT_TEXT_LIMIT} more characters]"
             message = msgspec.structs.replace(message, content=cut)
@@ -188,10 +188,10 @@ def plan_content(plan: PlanUpdated) -> core.JsonObject:
     return {"status": plan.status, "steps": [{"title": each.title, "status": each.status} for each in plan.steps]}
 
 
-def tool_call(call: core.Call) -> wire.ToolCall:
+def tool_call(call: core.Call) -> agui_content.ToolCall:
     """A call as a member of an assistant message."""
-    function = wire.FunctionCall(name=call.name, arguments=compact_json(call.input))
-    return wire.ToolCall(id=call.call_id, type="function", function=function)
+    function = agui_content.FunctionCall(name=call.name, arguments=compact_json(call.input))
+    return agui_content.ToolCall(id=call.call_id, type="function", function=function)
 
 
 # --- the whole thread -------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class _OpenStep:
     __slots__ = ("begin", "has_text", "reasoning")
 
     def __init__(self) -> None:
-        self.reasoning: list[tuple[Cursor, wire.Message]] = []
+        self.reasoning: list[tuple[Cursor, agui_content.Message]] = []
         self.begin: Cursor | None = None
         self.has_text = False
         """Whether its message has a text, which is empty if there is only something beside it."""
@@ -228,7 +228,7 @@ class Transcript:
 
     def __init__(self) -> None:
         self._assembler = Assembler()
-        self._messages: list[tuple[Cursor, wire.Message]] = []
+        self._messages: list[tuple[Cursor, agui_content.Message]] = []
         """With the places at which they began; results have those of their calls, as clients place them."""
         self._call_places: dict[str, Cursor] = {}
         self._steps: dict[LoopId, _OpenStep] = {}
@@ -266,7 +266,7 @@ class Transcript:
         elif message is not None:
             self._add_input(message, Cursor(logged.seq))
 
-    def messages(self) -> tuple[wire.Message, ...]:
+    def messages(self) -> tuple[agui_content.Message, ...]:
         """All finished messages that fit into one event. Reasoning is finished before the step that it belongs to."""
         reasoning = (each for step in self._steps.values() for each in step.reasoning)
         placed = sorted([*self._messages, *reasoning], key=itemgetter(0))
@@ -307,7 +307,7 @@ class Transcript:
                 placed.append((step.begin, _assistant_message(message, has_text=step.has_text)))
         self._messages += placed
         for place, each in placed:
-            if isinstance(each, wire.AssistantMessage):
+            if isinstance(each, agui_content.AssistantMessage):
                 self._call_places |= {call.id: place for call in each.tool_calls or ()}
 
     def _add_input(self, message: core.UserMessage | core.SystemMessage, place: Cursor) -> None:
@@ -316,9 +316,9 @@ class Transcript:
             own = client_id if client_id is not None and client_id not in self._ids else message.id
             self._ids.add(own)
             content = content_to_wire(message.content)
-            self._messages.append((place, wire.UserMessage(id=own, content=content, name=message.name)))
+            self._messages.append((place, agui_content.UserMessage(id=own, content=content, name=message.name)))
         elif message.origin == "seed":  # others are not shown (shared rules, 14)
-            self._messages.append((place, wire.SystemMessage(id=message.id, content=message.content)))
+            self._messages.append((place, agui_content.SystemMessage(id=message.id, content=message.content)))
 
     def _add_result(self, result: core.ToolMessage, logged: LoggedEvent) -> None:
         outcome = logged.event.outcome if isinstance(logged.event, CallSettled) else "done"
@@ -326,7 +326,7 @@ class Transcript:
         self._messages.append((place, _tool_message(result, outcome)))
 
     def _set_plan(self, own: str, plan: PlanUpdated, seq: int) -> None:
-        message = wire.ActivityMessage(
+        message = agui_content.ActivityMessage(
             id=own, activity_type="PLAN", content=plan_content(plan), subagent_run_id=subagent_run_id(plan.loop)
         )
         if (index := self._plans.get(own)) is not None:
@@ -344,10 +344,10 @@ def _blocks_of_seed(seed: core.AssistantMessage, at: int) -> list[Custom]:
     ]
 
 
-def _step_messages(step: core.AssistantMessage) -> list[wire.Message]:
+def _step_messages(step: core.AssistantMessage) -> list[agui_content.Message]:
     """A whole model step: its reasoning, and one message with the rest, in the order in which they began."""
     blocks = core.blocks_of(step.content)
-    messages: list[wire.Message] = []
+    messages: list[agui_content.Message] = []
     own = _assistant_message(step, has_text=any(not isinstance(each, core.Call | core.Thinking) for each in blocks))
     for index, block in enumerate(blocks):
         if isinstance(block, core.Thinking):
@@ -357,8 +357,8 @@ def _step_messages(step: core.AssistantMessage) -> list[wire.Message]:
     return messages
 
 
-def _assistant_message(step: core.AssistantMessage, *, has_text: bool) -> wire.AssistantMessage:
-    return wire.AssistantMessage(
+def _assistant_message(step: core.AssistantMessage, *, has_text: bool) -> agui_content.AssistantMessage:
+    return agui_content.AssistantMessage(
         id=step.id,
         content=core.text_of(step.content) if has_text else None,
         tool_calls=tuple(map(tool_call, step.calls())) or None,
@@ -367,9 +367,9 @@ def _assistant_message(step: core.AssistantMessage, *, has_text: bool) -> wire.A
     )
 
 
-def _reasoning(message_id: MessageId, index: int, thinking: core.Thinking, loop: LoopId) -> list[wire.Message]:
+def _reasoning(message_id: MessageId, index: int, thinking: core.Thinking, loop: LoopId) -> list[agui_content.Message]:
     own = reasoning_id(message_id, index)
-    message = wire.ReasoningMessage(id=own, content=thinking.text, subagent_run_id=subagent_run_id(loop))
+    message = agui_content.ReasoningMessage(id=own, content=thinking.text, subagent_run_id=subagent_run_id(loop))
     return [message] if thinking.text else []
 
 
@@ -378,8 +378,8 @@ def outcome_metadata(outcome: CallOutcome) -> core.JsonObject | None:
     return None if outcome == "done" else metadata_of(outcome=outcome)
 
 
-def _tool_message(result: core.ToolMessage, outcome: CallOutcome) -> wire.ToolMessage:
-    return wire.ToolMessage(
+def _tool_message(result: core.ToolMessage, outcome: CallOutcome) -> agui_content.ToolMessage:
+    return agui_content.ToolMessage(
         id=result.id,
         content=content_to_wire(result.content),
         tool_call_id=result.call_id,

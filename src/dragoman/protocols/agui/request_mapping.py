@@ -19,23 +19,26 @@ from dragoman.core.refusals import Invalid, InvalidAnswer, ResultsMissing
 from dragoman.core.run_metadata import ContextEntry, RunMetadata
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import AgentSpec, ToolSpec
-from dragoman.protocols.agui import content as wire
+from dragoman.protocols.agui import content as agui_content
 from dragoman.protocols.agui.messages import OMITTED_FILE_TEXT, content_to_wire
 from dragoman.protocols.agui.wire import ResumeEntry, RunInput, Tool
 
 NewId = Callable[[], str]
 NO_PARAMETERS: core.JsonObject = {"type": "object", "properties": {}}
-FILE_MEDIA: dict[type[wire.Part], Literal["audio", "video"]] = {wire.AudioPart: "audio", wire.VideoPart: "video"}
+FILE_MEDIA: dict[type[agui_content.Part], Literal["audio", "video"]] = {
+    agui_content.AudioPart: "audio",
+    agui_content.VideoPart: "video",
+}
 
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-def user_input(message: wire.UserMessage) -> UserInput:
+def user_input(message: agui_content.UserMessage) -> UserInput:
     """A user message as input."""
     return UserInput(content=content_of(message.content), client_id=message.id, name=message.name)
 
 
-def content_of(content: wire.Content) -> str | tuple[core.InputBlock, ...]:
+def content_of(content: agui_content.Content) -> str | tuple[core.InputBlock, ...]:
     """Content as blocks, without the parts whose source nobody here can fetch (specification, B.3)."""
     if isinstance(content, str):
         return content
@@ -53,29 +56,34 @@ def with_error(content: str | tuple[core.InputBlock, ...], error: str | None) ->
 
 def unfetchable_parts(run: RunInput) -> list[str]:
     """The parts of messages that `content_of` leaves out, for the log."""
-    contents = [each.content for each in run.messages if isinstance(each, wire.UserMessage | wire.ToolMessage)]
+    contents = [
+        each.content for each in run.messages if isinstance(each, agui_content.UserMessage | agui_content.ToolMessage)
+    ]
     parts = [part for content in contents if not isinstance(content, str) for part in content]
     return [f"{type(part).__name__} without a source to fetch" for part in parts if _block(part) is None]
 
 
-def seeds_of(messages: Sequence[wire.Message], new_id: NewId) -> tuple[core.Message, ...]:
+def seeds_of(messages: Sequence[agui_content.Message], new_id: NewId) -> tuple[core.Message, ...]:
     """The history that a client brings to a new thread, as closed messages.
 
     Calls without a result and results without a call are left out, so that the history leaves nothing open.
     """
     call_ids = {
-        call.id for each in messages if isinstance(each, wire.AssistantMessage) for call in each.tool_calls or ()
+        call.id
+        for each in messages
+        if isinstance(each, agui_content.AssistantMessage)
+        for call in each.tool_calls or ()
     }
     results = {call_id: each for call_id, each in _tool_results(messages).items() if call_id in call_ids}
     seeds: list[core.Message] = []
     for message in messages:
         own = MessageId(new_id())
         match message:
-            case wire.UserMessage(content=content, id=client_id, name=name):
+            case agui_content.UserMessage(content=content, id=client_id, name=name):
                 seeds.append(core.UserMessage(id=own, content=content_of(content), client_id=client_id, name=name))
-            case wire.SystemMessage(content=text) | wire.DeveloperMessage(content=text):
+            case agui_content.SystemMessage(content=text) | agui_content.DeveloperMessage(content=text):
                 seeds.append(core.SystemMessage(id=own, content=text))
-            case wire.AssistantMessage(content=text, tool_calls=calls):
+            case agui_content.AssistantMessage(content=text, tool_calls=calls):
                 answered = [(call, results.pop(call.id)) for call in calls or () if call.id in results]
                 blocks = (*((core.Text(text),) if text else ()), *(_call(call) for call, _ in answered))
                 if blocks:
@@ -86,7 +94,7 @@ def seeds_of(messages: Sequence[wire.Message], new_id: NewId) -> tuple[core.Mess
     return tuple(seeds)
 
 
-def _result(message: wire.ToolMessage, call: wire.ToolCall, new_id: NewId) -> core.ToolMessage:
+def _result(message: agui_content.ToolMessage, call: agui_content.ToolCall, new_id: NewId) -> core.ToolMessage:
     return core.ToolMessage(
         id=MessageId(new_id()),
         call_id=CallId(call.id),
@@ -96,36 +104,36 @@ def _result(message: wire.ToolMessage, call: wire.ToolCall, new_id: NewId) -> co
     )
 
 
-def _block(part: wire.Part) -> core.InputBlock | None:
-    if isinstance(part, wire.TextPart):
+def _block(part: agui_content.Part) -> core.InputBlock | None:
+    if isinstance(part, agui_content.TextPart):
         return core.Text(part.text)
     match part.source:
-        case wire.DataSource(value=value, mime_type=media_type):
+        case agui_content.DataSource(value=value, mime_type=media_type):
             url = f"data:{media_type};base64,{value}"
-        case wire.UrlSource(value=value):
+        case agui_content.UrlSource(value=value):
             url = value
         case _:
             return None  # the handle of another provider
-    if not isinstance(part, wire.ImagePart):
+    if not isinstance(part, agui_content.ImagePart):
         return core.File(url=url, media=FILE_MEDIA.get(type(part), "file"), media_type=part.source.mime_type)
     return core.Image(url) if url.startswith(("https:", "http:", "data:")) else None
 
 
-def is_same_content(content: wire.Content, stored: str | tuple[core.InputBlock, ...], spec: AgentSpec) -> bool:
+def is_same_content(content: agui_content.Content, stored: str | tuple[core.InputBlock, ...], spec: AgentSpec) -> bool:
     """Whether a client resends a message as it was stored or as it was shown."""
-    if not isinstance(content, str) and wire.TextPart(text=OMITTED_FILE_TEXT) in content:
+    if not isinstance(content, str) and agui_content.TextPart(text=OMITTED_FILE_TEXT) in content:
         return True  # the client never received all of it
     return content == content_to_wire(stored) or content_of(_accepted(content, spec)) == stored
 
 
-def _accepted(content: wire.Content, spec: AgentSpec) -> wire.Content:
+def _accepted(content: agui_content.Content, spec: AgentSpec) -> agui_content.Content:
     """Content without what the agent does not accept, which earlier releases left out."""
     if isinstance(content, str):
         return content
-    return tuple(part for part in content if isinstance(part, wire.TextPart) or _is_accepted(part, spec))
+    return tuple(part for part in content if isinstance(part, agui_content.TextPart) or _is_accepted(part, spec))
 
 
-def _is_accepted(part: wire.Part, spec: AgentSpec) -> bool:
+def _is_accepted(part: agui_content.Part, spec: AgentSpec) -> bool:
     try:
         check_content(spec, content_of((part,)), InputLimits())
     except Invalid:
@@ -133,16 +141,16 @@ def _is_accepted(part: wire.Part, spec: AgentSpec) -> bool:
     return True
 
 
-def _tool_results(messages: Iterable[wire.Message]) -> dict[str, wire.ToolMessage]:
+def _tool_results(messages: Iterable[agui_content.Message]) -> dict[str, agui_content.ToolMessage]:
     """The first result for each call id."""
-    results: dict[str, wire.ToolMessage] = {}
+    results: dict[str, agui_content.ToolMessage] = {}
     for message in messages:
-        if isinstance(message, wire.ToolMessage):
+        if isinstance(message, agui_content.ToolMessage):
             results.setdefault(message.tool_call_id, message)
     return results
 
 
-def _call(call: wire.ToolCall) -> core.Call:
+def _call(call: agui_content.ToolCall) -> core.Call:
     try:
         arguments = msgspec.json.decode(call.function.arguments)
     except (ValueError, RecursionError):

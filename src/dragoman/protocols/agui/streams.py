@@ -11,7 +11,7 @@ from starlette.responses import Response
 from dragoman.core.events import CallSettled, LoggedEvent, RunStarted
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Piece, Record, cursor_of
-from dragoman.protocols.agui import events as wire
+from dragoman.protocols.agui import events as agui_events
 from dragoman.protocols.agui.content import Message
 from dragoman.protocols.agui.downgrade import ClientVersion, downgrade_events
 from dragoman.protocols.agui.frames import Position
@@ -30,16 +30,18 @@ END_ERRORS: dict[type[Exception], tuple[str, str]] = {
 INTERNAL_ERROR = ("internal", "The server failed")
 
 
-def encode_frame(event: wire.Event) -> bytes:
+def encode_frame(event: agui_events.Event) -> bytes:
     """Encode an event that has no position in the log."""
     return b"data: %b\n\n" % encode_json(event)
 
 
-REVOKED_FRAME = encode_frame(wire.RunError(message="The API key was revoked; the run continues", code="unauthorized"))
+REVOKED_FRAME = encode_frame(
+    agui_events.RunError(message="The API key was revoked; the run continues", code="unauthorized")
+)
 """Ends a stream whose key is revoked."""
 
 
-def complete_stream(events: Iterable[wire.Event]) -> Response:
+def complete_stream(events: Iterable[agui_events.Event]) -> Response:
     """A stream of events that are all known."""
     return fixed_stream(b"".join(map(encode_frame, events)))
 
@@ -79,17 +81,17 @@ class RunEncoder:
             events = downgrade_events(events, self._client_version)
         return _encode_frames(record, events)
 
-    def _restored_question(self, started: RunStarted) -> list[wire.Event]:
+    def _restored_question(self, started: RunStarted) -> list[agui_events.Event]:
         """The snapshot that removes a failed answer from the client; the log is not needed for it."""
         question, self._question = self._question, ()
         if not started.metadata.protocol.get(REPLACES_ANSWER) or len(fit_newest_messages(question)) < len(question):
             return []
-        return [wire.MessagesSnapshot(messages=tuple(question))]
+        return [agui_events.MessagesSnapshot(messages=tuple(question))]
 
     def close(self, error: Exception) -> bytes:
         """The frame that ends the stream before its run."""
         code, message = END_ERRORS.get(type(error), INTERNAL_ERROR)
-        return encode_frame(wire.RunError(message=message, code=code))
+        return encode_frame(agui_events.RunError(message=message, code=code))
 
 
 class ThreadEncoder:
@@ -156,7 +158,7 @@ class _NewestFrame:
 _newest_frame = _NewestFrame()
 
 
-def _encode_frames(record: Record, events: Sequence[wire.Event], first: int = 1) -> bytes:
+def _encode_frames(record: Record, events: Sequence[agui_events.Event], first: int = 1) -> bytes:
     """The frames of a record's events from the `first` one on."""
     if not events:
         return b""
@@ -167,5 +169,5 @@ def _encode_frames(record: Record, events: Sequence[wire.Event], first: int = 1)
     return b"".join([_encode_frame(seq, pieces, ordinal, event) for ordinal, event in shown])
 
 
-def _encode_frame(seq: int, pieces: int, ordinal: int, event: wire.Event) -> bytes:
+def _encode_frame(seq: int, pieces: int, ordinal: int, event: agui_events.Event) -> bytes:
     return b"id: %d-%d-%d\ndata: %b\n\n" % (seq, pieces, ordinal, encode_json(event))

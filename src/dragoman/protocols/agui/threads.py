@@ -30,7 +30,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agui import decision
-from dragoman.protocols.agui import events as wire
+from dragoman.protocols.agui import events as agui_events
 from dragoman.protocols.agui.content import Message, UserMessage
 from dragoman.protocols.agui.downgrade import ClientVersion, downgrade_events
 from dragoman.protocols.agui.frames import Position, reopen_events
@@ -218,7 +218,7 @@ class Threads:
         self,
         request: RunRequest,
         session: SessionView,
-        snapshots: Sequence[wire.Event] = (),
+        snapshots: Sequence[agui_events.Event] = (),
         unknown_interrupts: tuple[str, ...] = (),
     ) -> Response:
         """A stream that runs nothing: it starts, shows the snapshots, and ends with what the thread waits for."""
@@ -228,14 +228,16 @@ class Threads:
             metadata = metadata_of(stopReason=session.state.last_stop)
         if unknown_interrupts:
             metadata = metadata_of(unknownInterrupts=unknown_interrupts)
-        events: list[wire.Event] = [
-            wire.RunStarted(thread_id=thread_id, run_id=run_id, protocol_version=VERSION),
+        events: list[agui_events.Event] = [
+            agui_events.RunStarted(thread_id=thread_id, run_id=run_id, protocol_version=VERSION),
             *snapshots,
-            wire.RunFinished(thread_id=thread_id, run_id=run_id, outcome=outcome, metadata=metadata),
+            agui_events.RunFinished(thread_id=thread_id, run_id=run_id, outcome=outcome, metadata=metadata),
         ]
         return complete_stream(downgrade_events(events, request.client_version))
 
-    async def _snapshots(self, session: SessionView, up_to: int) -> tuple[list[wire.Event], Sequence[wire.Event]]:
+    async def _snapshots(
+        self, session: SessionView, up_to: int
+    ) -> tuple[list[agui_events.Event], Sequence[agui_events.Event]]:
         """The active branch up to an event: its messages and state, and what its answers show beside their texts."""
         transcript = Transcript()
         state: core.Json = msgspec.UNSET
@@ -245,9 +247,9 @@ class Threads:
             state = state if newer is msgspec.UNSET else newer
         for logged in shown_events(events, session.state.hidden_ranges):
             transcript.feed(await self._engine.attachments.restore_event(session.state.session_id, logged))
-        snapshots: list[wire.Event] = [wire.MessagesSnapshot(messages=transcript.messages())]
+        snapshots: list[agui_events.Event] = [agui_events.MessagesSnapshot(messages=transcript.messages())]
         if state is not msgspec.UNSET:
-            snapshots.append(wire.StateSnapshot(snapshot=state))
+            snapshots.append(agui_events.StateSnapshot(snapshot=state))
         return snapshots, transcript.shown_beside()
 
     # --- looking up -----------------------------------------------------------------------------------------------

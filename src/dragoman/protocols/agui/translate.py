@@ -46,7 +46,7 @@ from dragoman.core.question_text import repeat_question
 from dragoman.core.session import OpenCall
 from dragoman.core.stream import Piece, Record, split_into_pieces
 from dragoman.core.tools import FORK
-from dragoman.protocols.agui import events as wire
+from dragoman.protocols.agui import events as agui_events
 from dragoman.protocols.agui.content import (
     Cancelled,
     Interrupt,
@@ -180,7 +180,7 @@ class Translator:
         self.is_over = False
         """Whether the last event ended the run."""
 
-    def feed(self, record: Record) -> list[wire.Event]:
+    def feed(self, record: Record) -> list[agui_events.Event]:
         """The events of a record, in order; none for records outside the run."""
         if type(record) is Piece:
             return [text_content(record)] if self.extends_text(record) else self._on_piece(record)
@@ -202,7 +202,7 @@ class Translator:
 
     # --- the run --------------------------------------------------------------------------------------------------
 
-    def _on_run_started(self, started: RunStarted, at: int) -> wire.Event:
+    def _on_run_started(self, started: RunStarted, at: int) -> agui_events.Event:
         self._has_begun = True
         if self._client_run_id is None:
             self._client_run_id = started.client_run_id or started.run_id
@@ -210,7 +210,7 @@ class Translator:
         parent, unknown = own.get("parent_run_id"), own.get("unknown_interrupts")
         remarks = {"droppedTools": started.dropped_tools, "unknownInterrupts": unknown}
         remarks = {name: remark for name, remark in remarks.items() if remark}
-        return wire.RunStarted(
+        return agui_events.RunStarted(
             timestamp=at,
             metadata=metadata_of(**remarks) if remarks else None,
             thread_id=self._thread_id,
@@ -219,11 +219,11 @@ class Translator:
             parent_run_id=parent if isinstance(parent, str) else None,
         )
 
-    def _on_run_stopped(self, stopped: RunStopped, at: int) -> list[wire.Event]:
+    def _on_run_stopped(self, stopped: RunStopped, at: int) -> list[agui_events.Event]:
         self.is_over = True
         usage = _usage(stopped.usage, self._models)
         if (failure := failure_of(stopped)) is not None:
-            return [wire.RunError(timestamp=at, message=failure.message, code=failure.code, usage=usage)]
+            return [agui_events.RunError(timestamp=at, message=failure.message, code=failure.code, usage=usage)]
         metadata: core.JsonObject | None = None
         match stopped.reason:
             case "cancelled":
@@ -232,7 +232,7 @@ class Translator:
                 outcome, metadata = Success(), metadata_of(stopReason=stopped.reason)
             case _:
                 outcome, metadata = outcome_of(self._open_calls.values())
-        finished = wire.RunFinished(
+        finished = agui_events.RunFinished(
             timestamp=at,
             metadata=metadata,
             thread_id=self._thread_id,
@@ -242,31 +242,33 @@ class Translator:
         )
         return [*self._suspend_subagents(at), *self._change_stage(ROOT, None, at), finished]
 
-    def _change_stage(self, loop: LoopId, stage: str | None, at: int) -> list[wire.Event]:
-        previous, events = self._stages.pop(loop, None), list[wire.Event]()
+    def _change_stage(self, loop: LoopId, stage: str | None, at: int) -> list[agui_events.Event]:
+        previous, events = self._stages.pop(loop, None), list[agui_events.Event]()
         if previous is not None:
-            events.append(wire.StepFinished(**_stamp(at, loop), step_name=previous))
+            events.append(agui_events.StepFinished(**_stamp(at, loop), step_name=previous))
         if stage is not None:
             self._stages[loop] = stage
-            events.append(wire.StepStarted(**_stamp(at, loop), step_name=stage))
+            events.append(agui_events.StepStarted(**_stamp(at, loop), step_name=stage))
         return events
 
-    def _suspend_subagents(self, at: int) -> list[wire.Event]:
+    def _suspend_subagents(self, at: int) -> list[agui_events.Event]:
         """The ends of the sub-agents that wait, innermost first."""
-        events: list[wire.Event] = []
+        events: list[agui_events.Event] = []
         for loop in reversed(self._subagents):
             own = tuple(
                 each.call.call_id for each in self._open_calls.values() if each.loop == loop and is_interrupt(each)
             )
             outcome = SubagentSuspended(interrupt_ids=own or None)
             events += self._change_stage(loop, None, at)
-            events.append(wire.SubagentFinished(timestamp=at, subagent_run_id=subagent_of(loop), outcome=outcome))
+            events.append(
+                agui_events.SubagentFinished(timestamp=at, subagent_run_id=subagent_of(loop), outcome=outcome)
+            )
         self._subagents.clear()
         return events
 
     # --- what happens in it ---------------------------------------------------------------------------------------
 
-    def _on_event(self, logged: LoggedEvent, at: int) -> list[wire.Event]:
+    def _on_event(self, logged: LoggedEvent, at: int) -> list[agui_events.Event]:
         match logged.event:
             case MessageAdded(message=message):
                 return self._on_input(message, at) if self._shows_input else []
@@ -291,23 +293,25 @@ class Translator:
                 return [*self._start_subagent(loop, at), *self._change_stage(loop, stage, at)]
         return []
 
-    def _on_input(self, message: core.Message, at: int) -> list[wire.Event]:
+    def _on_input(self, message: core.Message, at: int) -> list[agui_events.Event]:
         """What the application sent, as texts."""
         if not isinstance(message, core.UserMessage):
             return []
         own = message.client_id or message.id
         return [
-            wire.TextMessageStart(timestamp=at, message_id=own, role="user"),
-            wire.TextMessageContent(timestamp=at, message_id=own, delta=core.text_of(message.content)),
-            wire.TextMessageEnd(timestamp=at, message_id=own),
+            agui_events.TextMessageStart(timestamp=at, message_id=own, role="user"),
+            agui_events.TextMessageContent(timestamp=at, message_id=own, delta=core.text_of(message.content)),
+            agui_events.TextMessageEnd(timestamp=at, message_id=own),
         ]
 
-    def _on_side_content(self, update: PlanUpdated | CardUpdated | SharedStateReplaced, at: int) -> list[wire.Event]:
+    def _on_side_content(
+        self, update: PlanUpdated | CardUpdated | SharedStateReplaced, at: int
+    ) -> list[agui_events.Event]:
         """What accompanies the text: a plan, the state, a card. A card that is not valid is left out."""
         stamp = _stamp(at, update.loop)
-        event: wire.Event
+        event: agui_events.Event
         if isinstance(update, PlanUpdated):
-            event = wire.ActivitySnapshot(
+            event = agui_events.ActivitySnapshot(
                 **stamp,
                 message_id=activity_id(self._run_id, update.loop),
                 activity_type="PLAN",
@@ -317,15 +321,15 @@ class Translator:
         elif isinstance(update, SharedStateReplaced):
             known, self._state = self._state, update.state
             delta = None if known is msgspec.UNSET else delta_of(known, update.state)
-            whole = wire.StateSnapshot(**stamp, snapshot=update.state)
-            event = whole if delta is None else wire.StateDelta(**stamp, delta=delta)
+            whole = agui_events.StateSnapshot(**stamp, snapshot=update.state)
+            event = whole if delta is None else agui_events.StateDelta(**stamp, delta=delta)
         elif (card := card_event(update, at)) is not None:
             return [*self._start_subagent(update.loop, at), *self._begin_text(update.loop), card]
         else:
             return []
         return [*self._start_subagent(update.loop, at), event]
 
-    def _on_piece(self, piece: Piece) -> list[wire.Event]:
+    def _on_piece(self, piece: Piece) -> list[agui_events.Event]:
         """A piece that starts a text or reasoning, or continues reasoning."""
         step = self._steps.get(piece.loop)
         if step is None or step.message_id != piece.message_id or self.is_over:
@@ -333,20 +337,20 @@ class Translator:
         stamp = _stamp(step.at, piece.loop)
         tag = stamp["subagent_run_id"]
         if piece.kind == "text":
-            content = wire.TextMessageContent(message_id=piece.message_id, delta=piece.text, subagent_run_id=tag)
+            content = agui_events.TextMessageContent(message_id=piece.message_id, delta=piece.text, subagent_run_id=tag)
             return [*self._begin_text(piece.loop), content]
         own = reasoning_id(piece.message_id, piece.index)
-        thought = wire.ReasoningMessageContent(message_id=own, delta=piece.text, subagent_run_id=tag)
+        thought = agui_events.ReasoningMessageContent(message_id=own, delta=piece.text, subagent_run_id=tag)
         if step.thinking == own:
             return [thought]
         step.thinking, step.has_reasoned = own, True
         return [
-            wire.ReasoningStart(**stamp, message_id=own),
-            wire.ReasoningMessageStart(**stamp, message_id=own, role="reasoning"),
+            agui_events.ReasoningStart(**stamp, message_id=own),
+            agui_events.ReasoningMessageStart(**stamp, message_id=own, role="reasoning"),
             thought,
         ]
 
-    def _on_block_closed(self, closed: BlockClosed, at: int) -> list[wire.Event]:
+    def _on_block_closed(self, closed: BlockClosed, at: int) -> list[agui_events.Event]:
         stamp = _stamp(at, closed.loop)
         if isinstance(closed.block, core.Text):
             return []
@@ -356,17 +360,20 @@ class Translator:
         if step is None or step.thinking is None:
             return []
         own, step.thinking = step.thinking, None
-        return [wire.ReasoningMessageEnd(**stamp, message_id=own), wire.ReasoningEnd(**stamp, message_id=own)]
+        return [
+            agui_events.ReasoningMessageEnd(**stamp, message_id=own),
+            agui_events.ReasoningEnd(**stamp, message_id=own),
+        ]
 
-    def _begin_text(self, loop: LoopId) -> list[wire.Event]:
+    def _begin_text(self, loop: LoopId) -> list[agui_events.Event]:
         """The start of the message of a loop's step, if it has not started: with its first text, block or card."""
         step = self._steps.get(loop)
         if step is None or loop in self._texts:
             return []
         self._texts[loop] = step.message_id
-        return [wire.TextMessageStart(**_stamp(step.at, loop), message_id=step.message_id, role="assistant")]
+        return [agui_events.TextMessageStart(**_stamp(step.at, loop), message_id=step.message_id, role="assistant")]
 
-    def _on_message_closed(self, closed: MessageClosed, at: int) -> list[wire.Event]:
+    def _on_message_closed(self, closed: MessageClosed, at: int) -> list[agui_events.Event]:
         """The end of a step's text. A cut step without text gets an empty one, if its reasoning was shown."""
         self._models.add(closed.model)
         step = self._steps.get(closed.loop)
@@ -375,34 +382,34 @@ class Translator:
         self._steps.pop(closed.loop, None)
         return [*begun, *self._end_text(closed.loop, at, STATUS_METADATA.get(closed.status))]
 
-    def _end_text(self, loop: LoopId, at: int, metadata: core.JsonObject | None = None) -> list[wire.Event]:
+    def _end_text(self, loop: LoopId, at: int, metadata: core.JsonObject | None = None) -> list[agui_events.Event]:
         message_id = self._texts.pop(loop, None)
         if message_id is None:
             return []
-        return [wire.TextMessageEnd(**_stamp(at, loop), metadata=metadata, message_id=message_id)]
+        return [agui_events.TextMessageEnd(**_stamp(at, loop), metadata=metadata, message_id=message_id)]
 
-    def _on_call_opened(self, opened: CallOpened, at: int) -> list[wire.Event]:
+    def _on_call_opened(self, opened: CallOpened, at: int) -> list[agui_events.Event]:
         call, stamp = opened.call, _stamp(at, opened.loop)
         self._open_calls[call.call_id] = OpenCall.opened_by(opened)
         return [
             *self._end_text(opened.loop, at),
-            wire.ToolCallStart(
+            agui_events.ToolCallStart(
                 **stamp, tool_call_id=call.call_id, tool_call_name=call.name, parent_message_id=opened.message_id
             ),
             *(
-                wire.ToolCallArgs(**stamp, tool_call_id=call.call_id, delta=part)
+                agui_events.ToolCallArgs(**stamp, tool_call_id=call.call_id, delta=part)
                 for part in split_into_pieces(compact_json(call.input))
             ),
-            wire.ToolCallEnd(**stamp, tool_call_id=call.call_id),
+            agui_events.ToolCallEnd(**stamp, tool_call_id=call.call_id),
         ]
 
-    def _on_call_settled(self, settled: CallSettled, at: int) -> list[wire.Event]:
+    def _on_call_settled(self, settled: CallSettled, at: int) -> list[agui_events.Event]:
         result = settled.result
         self._open_calls.pop(result.call_id, None)
         events = [*self._start_subagent(result.loop, at), *self._end_subagent(settled, at)]
         if settled.by_client and not self._shows_input:
             return events
-        tool_result = wire.ToolCallResult(
+        tool_result = agui_events.ToolCallResult(
             **_stamp(at, result.loop),
             metadata=outcome_metadata(settled.outcome),
             message_id=result.id,
@@ -414,7 +421,7 @@ class Translator:
 
     # --- sub-agents -----------------------------------------------------------------------------------------------
 
-    def _start_subagent(self, loop: LoopId, at: int) -> list[wire.Event]:
+    def _start_subagent(self, loop: LoopId, at: int) -> list[agui_events.Event]:
         """The start of a loop's sub-agent, unless it is active already. Precedes the loop's first event."""
         if loop == ROOT or loop in self._subagents:
             return []
@@ -423,7 +430,7 @@ class Translator:
         arguments = {} if parent is None else parent.call.input
         above = None if parent is None else parent.loop
         return [
-            wire.SubagentStarted(
+            agui_events.SubagentStarted(
                 timestamp=at,
                 subagent_run_id=subagent_of(loop),
                 name=_text_argument(arguments, "agent") or FORK,
@@ -433,17 +440,19 @@ class Translator:
             )
         ]
 
-    def _end_subagent(self, settled: CallSettled, at: int) -> list[wire.Event]:
+    def _end_subagent(self, settled: CallSettled, at: int) -> list[agui_events.Event]:
         loop = next((each for each in self._subagents if subagent_of(each) == settled.result.call_id), None)
         if loop is None:
             return []
         del self._subagents[loop]
         own, text = subagent_of(loop), core.text_of(settled.result.content)
-        end: wire.Event
+        end: agui_events.Event
         if settled.outcome == "done":
-            end = wire.SubagentFinished(timestamp=at, subagent_run_id=own, outcome=SubagentSuccess(), result=text)
+            end = agui_events.SubagentFinished(
+                timestamp=at, subagent_run_id=own, outcome=SubagentSuccess(), result=text
+            )
         else:
-            end = wire.SubagentError(timestamp=at, subagent_run_id=own, message=text, code=settled.outcome)
+            end = agui_events.SubagentError(timestamp=at, subagent_run_id=own, message=text, code=settled.outcome)
         return [*self._change_stage(loop, None, at), end]
 
 
@@ -462,10 +471,10 @@ def failure_of(stopped: RunStopped) -> Failure | None:
     return Failure(code, stopped.message or FAILED_MESSAGE)
 
 
-def text_content(piece: Piece) -> wire.TextMessageContent:
+def text_content(piece: Piece) -> agui_events.TextMessageContent:
     """The event of a piece that continues an open text."""
     tag = None if piece.loop == ROOT else subagent_of(piece.loop)
-    return wire.TextMessageContent(message_id=piece.message_id, delta=piece.text, subagent_run_id=tag)
+    return agui_events.TextMessageContent(message_id=piece.message_id, delta=piece.text, subagent_run_id=tag)
 
 
 def _usage(usage: core.Usage, models: set[str | None]) -> tuple[TokenUsage, ...] | None:

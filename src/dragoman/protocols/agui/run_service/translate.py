@@ -23,7 +23,7 @@ from dragoman.core.run_metadata import ContextEntry, RunMetadata
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.stream import Record
 from dragoman.core.uploads import UPLOAD_SCHEME, mime_type_of
-from dragoman.protocols.agui import events as agui
+from dragoman.protocols.agui import events as agui_events
 from dragoman.protocols.agui import translate as agui_translate
 from dragoman.protocols.agui.content import Cancelled, Interrupted, Outcome, TextPart
 from dragoman.protocols.agui.messages import STATUS_METADATA, metadata_of
@@ -211,8 +211,19 @@ def _attachment(url: str, link: Callable[[str], str]) -> wire.Attachment:
 
 # --- the stream -------------------------------------------------------------------------------------------------------
 
-_OMITTED_EVENTS = (agui.Custom, agui.ActivitySnapshot, agui.SubagentStarted, agui.SubagentFinished, agui.SubagentError)
-_CALL_EVENTS = (agui.ToolCallStart, agui.ToolCallArgs, agui.ToolCallEnd, agui.ToolCallResult)
+_OMITTED_EVENTS = (
+    agui_events.Custom,
+    agui_events.ActivitySnapshot,
+    agui_events.SubagentStarted,
+    agui_events.SubagentFinished,
+    agui_events.SubagentError,
+)
+_CALL_EVENTS = (
+    agui_events.ToolCallStart,
+    agui_events.ToolCallArgs,
+    agui_events.ToolCallEnd,
+    agui_events.ToolCallResult,
+)
 
 
 class StreamEvent(NamedTuple):
@@ -264,7 +275,7 @@ class RunEvents:
         for event in shown:
             self._event_id = self._event_id._replace(ordinal=self._event_id.ordinal + 1)
             body = self._body(event, record)
-            if isinstance(event, agui.ToolCallEnd):  # the event before it has the last part of the arguments
+            if isinstance(event, agui_events.ToolCallEnd):  # the event before it has the last part of the arguments
                 sent[-1].body["args"] = self.calls[CallId(event.tool_call_id)].call.input
             sent.append(StreamEvent(self._event_id, body))
         if isinstance(record, LoggedEvent) and isinstance(record.event, CallSettled):
@@ -279,7 +290,7 @@ class RunEvents:
             case CallOpened() as opened if is_shown(opened):
                 self.calls[opened.call.call_id] = opened
 
-    def _shown(self, event: agui.Event) -> agui.Event | None:
+    def _shown(self, event: agui_events.Event) -> agui_events.Event | None:
         """The event as this stream shows it; None if it does not. Of sub-agents it shows the calls of `is_shown`."""
         if isinstance(event, _OMITTED_EVENTS):
             return None
@@ -289,39 +300,42 @@ class RunEvents:
             return msgspec.structs.replace(event, subagent_run_id=None)
         return None
 
-    def _stopped_in_queue(self, record: Record) -> list[agui.Event]:
+    def _stopped_in_queue(self, record: Record) -> list[agui_events.Event]:
         """The events of a run that was stopped while it was queued: it starts and ends at once."""
         stopped = record.event if isinstance(record, LoggedEvent) else None
         if not isinstance(stopped, RunStopped) or stopped.run_id != self._run_id or self._events.is_over:
             return []
         self._was_stopped_in_queue = True
         names = {"thread_id": self._run_fields["threadId"], "run_id": self._run_fields["runId"]}
-        return [agui.RunStarted(**names, protocol_version=VERSION), agui.RunFinished(**names, outcome=Cancelled())]
+        return [
+            agui_events.RunStarted(**names, protocol_version=VERSION),
+            agui_events.RunFinished(**names, outcome=Cancelled()),
+        ]
 
-    def _body(self, event: agui.Event, record: Record) -> core.JsonObject:
+    def _body(self, event: agui_events.Event, record: Record) -> core.JsonObject:
         logged = record.event if isinstance(record, LoggedEvent) else None
         match event:
-            case agui.TextMessageContent(message_id=message_id, delta=delta):
+            case agui_events.TextMessageContent(message_id=message_id, delta=delta):
                 self._texts[message_id].append(delta)
                 return {"type": "TEXT_MESSAGE_CONTENT", "messageId": message_id, "delta": delta, **self._work_fields}
-            case agui.RunStarted():
+            case agui_events.RunStarted():
                 dropped = logged.dropped_tools if isinstance(logged, RunStarted) else ()
                 return {**_to_builtins(event), **({"metadata": metadata_of(droppedTools=dropped)} if dropped else {})}
-            case agui.RunFinished():
+            case agui_events.RunFinished():
                 outcome = _outcome_without_subagents(event)
                 return _to_builtins(msgspec.structs.replace(event, usage=None, outcome=outcome))
-            case agui.RunError(message=message):
+            case agui_events.RunError(message=message):
                 error = msgspec.structs.replace(event, usage=None, message=_failure_text(message))
                 return {**_to_builtins(error), **self._run_fields}
-            case agui.StepStarted(step_name=stage) | agui.StepFinished(step_name=stage):
-                entered = {"stage": stage} if isinstance(event, agui.StepStarted) else {}
+            case agui_events.StepStarted(step_name=stage) | agui_events.StepFinished(step_name=stage):
+                entered = {"stage": stage} if isinstance(event, agui_events.StepStarted) else {}
                 self._work_fields = {**self._run_fields, **entered}
                 return {**_to_builtins(event), **self._run_fields}
         body = {**_to_builtins(event), **self._work_fields}
         match event:
-            case agui.TextMessageStart(message_id=message_id):
+            case agui_events.TextMessageStart(message_id=message_id):
                 self._texts[message_id] = []
-            case agui.TextMessageEnd(message_id=message_id):
+            case agui_events.TextMessageEnd(message_id=message_id):
                 status = (
                     INCOMPLETE_STATUS.get(logged.status, "success") if isinstance(logged, MessageClosed) else "success"
                 )
@@ -329,12 +343,12 @@ class RunEvents:
                 body["key_points"] = []
                 if (schema := self._cards.take_schema()) is not None:
                     body["ui_schema"] = schema
-            case agui.ToolCallStart(tool_call_id=call_id):
+            case agui_events.ToolCallStart(tool_call_id=call_id):
                 body["messageId"] = self.calls[CallId(call_id)].message_id
-            case agui.ToolCallArgs(tool_call_id=call_id) | agui.ToolCallEnd(tool_call_id=call_id):
+            case agui_events.ToolCallArgs(tool_call_id=call_id) | agui_events.ToolCallEnd(tool_call_id=call_id):
                 call = self.calls[CallId(call_id)]
                 body |= {"messageId": call.message_id, "toolCallName": call.call.name}
-            case agui.ToolCallResult():
+            case agui_events.ToolCallResult():
                 assert isinstance(logged, CallSettled), "a result comes when its call is settled"
                 body |= self._result_fields(logged)
         return body
@@ -353,12 +367,12 @@ class RunEvents:
         }
 
 
-def _to_builtins(event: agui.Event) -> core.JsonObject:
+def _to_builtins(event: agui_events.Event) -> core.JsonObject:
     built: core.JsonObject = msgspec.to_builtins(event)
     return built
 
 
-def _outcome_without_subagents(event: agui.RunFinished) -> Outcome | None:
+def _outcome_without_subagents(event: agui_events.RunFinished) -> Outcome | None:
     """The outcome without references to sub-agents, which this stream does not show."""
     if not isinstance(event.outcome, Interrupted):
         return event.outcome

@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import SessionId
-from dragoman.protocols.agui import wire as agui
+from dragoman.protocols.agui import wire as agui_wire
 from dragoman.protocols.agui.content import FunctionCall, TextPart
 from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_json
 
@@ -126,7 +126,7 @@ Message = (
 )
 
 
-class Tool(agui.Tool, frozen=True, kw_only=True):
+class Tool(agui_wire.Tool, frozen=True, kw_only=True):
     """A tool of the front end. Here, all its fields are required."""
 
     description: str
@@ -142,7 +142,7 @@ class RunAgentInput(_In, frozen=True, kw_only=True):
     state: Json = None
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] | None = None
-    context: tuple[agui.ContextEntry, ...] | None = None
+    context: tuple[agui_wire.ContextEntry, ...] | None = None
     forwarded_props: Json = None
 
     @property
@@ -213,7 +213,7 @@ def _to_camel_case(value: Json) -> Json:
     """An object with its names in camelCase; other values unchanged."""
     if not isinstance(value, dict):
         return value
-    return {agui.camel_case(name): each for name, each in value.items() if "_" in name} | value
+    return {agui_wire.camel_case(name): each for name, each in value.items() if "_" in name} | value
 
 
 def _map_member(value: Json, name: str, change: Callable[[Json], Json]) -> Json:
