@@ -6,7 +6,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[3]
 """The folder of the repository, if this is a checkout."""
-GIT_TIMEOUT_S = 5
+GIT_TIMEOUT_S = 30
 
 
 def full_version(checkout: Path = CHECKOUT) -> str:
