@@ -77,10 +77,11 @@ def backup(file: Path, **flags: FlagValue) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @settings_flags("data", "database", "blobs")
 def restore(file: Path, **flags: FlagValue) -> None:
-    """Restore a backup into a new data folder, or an empty database. Either may differ from what was backed up.
+    """Restore a backup into a new data folder, or an empty database.
 
-    Everything is checked first. If it fails, nothing was changed. Stop the server that was backed up before you start
-    one on the copy: both would continue the same runs.
+    A backup of SQLite can be restored into PostgreSQL, and the other way round. Everything is checked first: if that
+    fails, nothing has been changed. Stop the server that was backed up before you start one on the copy: both would
+    continue the same runs.
     """
     settings = load_settings(flags).settings
     from dragoman.cli.database import DatabaseCommandError, restore_database

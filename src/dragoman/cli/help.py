@@ -12,7 +12,7 @@ DEVELOP = ("init", "dev", "chat")
 OPERATE = ("serve", "keys", "users", "sessions", "config")
 PAIRS = {
     ("backup", "restore"): "Back up everything into one file; restore it.",
-    ("check", "compact"): "Check that the database is intact; give space back.",
+    ("check", "compact"): "Check that the database is intact; free disk space.",
     ("copy", "migrate"): "Copy everything to another database; migrate one.",
 }
 """Commands that share a line of the help."""

@@ -393,7 +393,7 @@ def keys_revoke(which: str, **flags: FlagValue) -> None:
 @click.option("--tokens-per-month", type=int, help="tokens that its runs may use in a month (UTC); 0 for no limit")
 @settings_flags("data", "database")
 def keys_limit(which: str, tokens_per_day: int | None, tokens_per_month: int | None, **flags: FlagValue) -> None:
-    """Change a key's token budgets, or one of them. WHICH is its ID, its masked form, its name, or the key itself.
+    """Change the token budgets of a key. WHICH is its ID, its masked form, its name, or the key itself.
 
     What was used today and this month still counts. Running servers apply it to the next step of every run.
     """
@@ -490,7 +490,10 @@ def users_set(
     tokens_per_month: str | None,
     **flags: FlagValue,
 ) -> None:
-    """Set a user's time zone, locale, retention of sessions and token budgets, or some. An empty value removes it."""
+    """Set a user's time zone, locale, session retention and token budgets.
+
+    What is not given stays as it is. An empty value returns to the server's setting.
+    """
     from dragoman.server.admin_socket import SetUser
 
     changed: dict[str, Any] = {
