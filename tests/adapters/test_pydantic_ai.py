@@ -435,13 +435,13 @@ async def test_dependencies_are_made_for_each_run_from_what_is_known_of_it(world
 
     @agent.tool
     def who(ctx: RunContext[Deps]) -> str:
-        return f"{ctx.deps.user} {(ctx.metadata or {})['user']}"
+        return f"{ctx.deps.user} {(ctx.metadata or {})['user']} {(ctx.metadata or {})['forwarded']}"
 
     async def deps(info: Any) -> Deps:
-        return Deps(user=info.user)
+        return Deps(user=f"{info.user} {info.forwarded}")
 
     _, _, log = await talk(world, PydanticAIAgent(agent, name="player", deps=deps))
-    assert "done: ann ann" in log
+    assert "done: ann None ann None" in log
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,12 @@ class PydanticAIAgent(FrameworkAgent):
                 usage_limits=self._usage_limits,
                 usage=history.usage(),
                 model_settings=self._model_settings,
-                metadata={"user": info.user, "session_id": info.session_id, "run_id": info.run_id, "props": info.props},
+                metadata={
+                    "user": info.user,
+                    "session_id": info.session_id,
+                    "run_id": info.run_id,
+                    "forwarded": info.forwarded,
+                },
                 infer_name=False,
             )
         except AgentError:

@@ -22,7 +22,7 @@ class RunInfo:
     run_id: RunId
     options: Mapping[str, str]
     """The agent's effective options, including defaults. Secrets are in plain text."""
-    props: Json
+    forwarded: Json
     """What the client sent with the run for the agent's own use. None if it sent nothing."""
     state: Json
     """The state that is shared with the application. None if there is none."""
@@ -38,7 +38,7 @@ class RunInfo:
             session_id=run.session_id,
             run_id=run.run_id,
             options=run.options,
-            props=None if forwarded is msgspec.UNSET else forwarded,
+            forwarded=None if forwarded is msgspec.UNSET else forwarded,
             state=run.state,
             time_zone=run.time_zone,
         )
