@@ -13,7 +13,7 @@ from tests.nodejs import NodeDriver, require_package, running_driver
 Json = Any
 Message = dict[str, Json]
 Part = dict[str, Json]
-Version = Literal["5", "6.0", "6", "7"]
+Version = Literal["5.0", "5", "6.0", "6", "7"]
 
 CLIENTS = Path(__file__).parent / "clients"
 

@@ -20,7 +20,7 @@ from tests.conversations import call, script
 from tests.nodejs import node, output_of, require_package, run_module, run_node
 from tests.protocols.mcp.client import Json
 from tests.requirements import requirement
-from tests.servers import SocketServer, running_socket_server
+from tests.servers import SocketServer, server_process
 from tests.walkthrough import first_block
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -179,24 +179,39 @@ async def test_version_2_of_the_typescript_client_works_in_both_eras(
     }
 
 
-SCENARIOS = (
-    "server-initialize",
-    "ping",
-    "tools-list",
-    "resources-list",
-    "server-sse-multiple-streams",
-    "dns-rebinding-protection",
-)
-"""The scenarios that need no tools of the suite's own test server. It sends no key."""
+SCENARIOS = {
+    "@modelcontextprotocol/conformance": (
+        "server-initialize",
+        "ping",
+        "tools-list",
+        "resources-list",
+        "server-sse-multiple-streams",
+        "dns-rebinding-protection",
+    ),
+    "conformance-next": (
+        "server-initialize",
+        "server-session-lifecycle",
+        "ping",
+        "tools-list",
+        "resources-list",
+        "sep-2164-resource-not-found",
+        "dns-rebinding-protection",
+        "http-header-validation",
+        "input-required-result-unsupported-methods",
+        "input-required-result-validate-input",
+    ),
+}
+"""For each release of the suite the scenarios that need no tools of its own test server. It sends no key."""
 
 
 @pytest.mark.slow
 @requirement("mcp:client:conformance")
-async def test_the_conformance_suite_passes(tmp_path: Path) -> None:
-    suite = require_package(CLIENTS, "@modelcontextprotocol/conformance") / "dist" / "index.js"
-    async with running_socket_server(tmp_path, auth=False) as server:
-        for scenario in SCENARIOS:
+@pytest.mark.parametrize("package", SCENARIOS)
+async def test_the_conformance_suite_passes(tmp_path: Path, package: str) -> None:
+    suite = require_package(CLIENTS, package) / "dist" / "index.js"
+    async with server_process(tmp_path, "--no-auth") as server:
+        for scenario in SCENARIOS[package]:
             url = server.connection.url.replace("127.0.0.1", "localhost")
             output = await output_of(node(), suite, "server", "--url", f"{url}/mcp", "--scenario", scenario)
-            assert "0 failed" in output, output
+            assert "0 failed, 0 warnings" in output, output
     assert os.listdir(tmp_path), "the server stored its data"

@@ -1,11 +1,12 @@
 """Agents for what the rehearsal agent does not show: what a request contained, and every kind of content."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from dragoman import Run as FunctionRun
 from dragoman import agent
-from dragoman.core.agent import Agent, Run, RunnableTool
-from dragoman.core.content import Call, Data, File, Image, Text, ToolMessage, UserMessage, text_of
+from dragoman.core.agent import Agent, Run, RunnableTool, Summary
+from dragoman.core.content import Call, Data, File, Image, Message, Text, ToolMessage, UserMessage, text_of
 from dragoman.core.events import StopReason
 from dragoman.core.tools import AgentSpec, Capabilities
 from tests.protocols.mirror_agent import MirrorAgent
@@ -46,6 +47,11 @@ class ForecastAgent:
 
     def child(self, call: Call) -> Agent | None:
         return None
+
+    async def summarize(self, messages: Sequence[Message], previous_summary: str | None) -> Summary | None:
+        *older, newest = [text_of(each.content) for each in messages]
+        text = " | ".join(filter(None, [previous_summary, *older]))
+        return Summary(text=text, keep_from=messages[-1].id, tokens_before=len(text) + len(newest), tokens_after=1)
 
     async def play(self, run: Run) -> StopReason | None:
         turn = await run.turn()

@@ -108,15 +108,19 @@ async def test_the_example_of_the_documentation_runs_as_it_is_printed(
     assert printed.getvalue() == "You said: What is 20 + 22?\nYou said: And twice that?"
 
 
-async def run_scenario(server: SocketServer, scenario: str) -> Json:
-    """What a scenario of `client.mjs` saw."""
+async def run_scenario(server: SocketServer, scenario: str, age: str) -> Json:
+    """What a scenario of `client.mjs` saw, with the newest clients or with older ones."""
     script = CLIENTS / "client.mjs"
-    return json.loads(await run_node(script, f"{server.connection.url}/v1", server.key("alice"), scenario))
+    return json.loads(await run_node(script, f"{server.connection.url}/v1", server.key("alice"), scenario, age))
+
+
+AGES = pytest.mark.parametrize("age", ["newest", "older"])
 
 
 @requirement("openai:clients:javascript")
-async def test_the_javascript_client_does_the_same(socket_server: SocketServer) -> None:
-    seen = await run_scenario(socket_server, "javascript")
+@AGES
+async def test_the_javascript_client_does_the_same(socket_server: SocketServer, age: str) -> None:
+    seen = await run_scenario(socket_server, "javascript", age)
     types = seen.pop("types")
     assert (types[0], types[-1]) == ("response.created", "response.completed")
     assert seen == {
@@ -133,6 +137,7 @@ async def test_the_javascript_client_does_the_same(socket_server: SocketServer) 
 
 
 @requirement("openai:clients:ai-sdk")
+@AGES
 @pytest.mark.parametrize(
     ("scenario", "more"),
     [
@@ -143,8 +148,10 @@ async def test_the_javascript_client_does_the_same(socket_server: SocketServer) 
         ),
     ],
 )
-async def test_the_ai_sdk_has_turns_tools_and_approvals(socket_server: SocketServer, scenario: str, more: Json) -> None:
-    assert await run_scenario(socket_server, scenario) == {
+async def test_the_ai_sdk_has_turns_tools_and_approvals(
+    socket_server: SocketServer, scenario: str, more: Json, age: str
+) -> None:
+    assert await run_scenario(socket_server, scenario, age) == {
         "one": "You said: one",
         "two": "You said: two",
         "recalled": "one | two",

@@ -98,7 +98,7 @@ async def test_a_tool_is_called_after_a_thought_and_its_output_continues(alice: 
 async def test_a_compacted_conversation_is_the_beginning_of_another(alice: OpenAiClient) -> None:
     """`compact-response`, `compact-missing-model`, and `websocket-compact-new-chain` over HTTP."""
     said = [message("user", "We launch on Tuesday."), message("assistant", "Understood.")]
-    compacted = await alice.post("/responses/compact", {"model": "rehearsal", "prompt_cache_key": "k", "input": said})
+    compacted = await alice.post("/responses/compact", {"model": "forecast", "prompt_cache_key": "k", "input": said})
     first, summary = compacted["output"]
     assert compacted == {
         "id": compacted["id"],

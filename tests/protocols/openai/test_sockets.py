@@ -117,6 +117,7 @@ async def status_after(client: OpenAiClient, response_id: str, *, until: str) ->
 async def test_a_connection_answers_message_by_message_with_the_events_of_streams(
     socket: Socket, web: OpenAiClient
 ) -> None:
+    """`websocket-response` and `websocket-sequential-responses` of the compliance suite of Open Responses."""
     await socket.send("one", stream=True)
     await socket.send("two")  # waits for its turn
     one, two = await socket.end(), await socket.end()
@@ -130,6 +131,7 @@ async def test_a_connection_answers_message_by_message_with_the_events_of_stream
 async def test_the_last_response_of_a_connection_can_be_continued_though_it_is_not_stored(
     socket: Socket, web: OpenAiClient, socket_server: SocketServer
 ) -> None:
+    """`websocket-continuation` and `websocket-reconnect-store-false-recovery`."""
     one = await socket.respond("one", store=False)
     again = {"input": "recall", "previous_response_id": one["id"], "store": False}
     missing = (400, "previous_response_not_found", "previous_response_id")
@@ -157,6 +159,7 @@ async def test_the_last_response_of_a_connection_can_be_continued_though_it_is_n
 async def test_an_error_and_the_end_of_a_connection_delete_what_it_kept(
     web: OpenAiClient, socket_server: SocketServer
 ) -> None:
+    """`websocket-previous-response-not-found` and `websocket-failed-continuation-evicts-cache`."""
     async with opened(socket_server.connection.url, socket_server.key("alice")) as socket:
         one = await socket.respond("one", store=False)
         await socket.send([output("call_1", "x")], previous_response_id=one["id"], store=False)

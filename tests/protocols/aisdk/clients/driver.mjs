@@ -14,12 +14,13 @@
 // chat changes, {"chat", "text"} tells the text of the last one, if it is the agent's.
 import { createInterface } from "node:readline";
 import * as ai5 from "ai5";
+import * as ai50 from "ai50";
 import * as ai60 from "ai60";
 import * as ai6 from "ai6";
 import * as ai7 from "ai";
 import { WorkflowChatTransport } from "@ai-sdk/workflow/client";
 
-const LIBRARIES = { 5: ai5, "6.0": ai60, 6: ai6, 7: ai7 };
+const LIBRARIES = { "5.0": ai50, 5: ai5, "6.0": ai60, 6: ai6, 7: ai7 };
 const tell = (value) => process.stdout.write(JSON.stringify(value) + "\n");
 for (const level of ["debug", "error", "info", "log", "trace", "warn"]) {
   console[level] = (...words) => tell({ console: level, text: words.map(String).join(" ") });
@@ -171,8 +172,8 @@ const commands = {
   },
   async check({ version, messages }) {
     const library = LIBRARIES[version];
-    const checked = await library.safeValidateUIMessages({ messages });
-    if (!checked.success) throw checked.error;
+    const checked = await library.safeValidateUIMessages?.({ messages }); // not in 5.0
+    if (checked && !checked.success) throw checked.error;
     return (await library.convertToModelMessages(messages)).map((message) => message.role);
   },
 };

@@ -1,12 +1,14 @@
-// Runs one scenario with an official client, and prints what it saw as JSON.  node client.mjs URL KEY SCENARIO
-import OpenAI from 'openai'
-import { zodTextFormat } from 'openai/helpers/zod'
-import { createOpenAI } from '@ai-sdk/openai'
-import { createOpenResponses } from '@ai-sdk/open-responses'
-import { generateText, jsonSchema, stepCountIs, streamText, tool } from 'ai'
+// Runs one scenario with the newest official clients, or with older ones, and prints what it saw as JSON.
+// node client.mjs URL KEY SCENARIO newest|older
 import { z } from 'zod'
 
-const [url, apiKey, scenario] = process.argv.slice(2)
+const [url, apiKey, scenario, age] = process.argv.slice(2)
+const load = (newest, older) => import(age === 'older' ? older : newest)
+const { default: OpenAI } = await load('openai', 'openai6')
+const { zodTextFormat } = await load('openai/helpers/zod', 'openai6/helpers/zod')
+const { createOpenAI } = await load('@ai-sdk/openai', 'ai6-openai')
+const { createOpenResponses } = await load('@ai-sdk/open-responses', 'ai6-open-responses')
+const { generateText, jsonSchema, stepCountIs, streamText, tool } = await load('ai', 'ai6')
 const script = (...steps) => JSON.stringify({ script: steps })
 const client = new OpenAI({ baseURL: url, apiKey, maxRetries: 0 })
 const pick = { type: 'function', name: 'pick', parameters: { type: 'object', properties: {} }, strict: false }
