@@ -42,8 +42,10 @@ def send(to: str, text: str) -> str:
 
 # To choose a model, add model="openai:gpt-5-mini". Otherwise the server picks that of a provider whose key is set,
 # or the small embedded model, which can chat but cannot call tools.
+# Other agents and MCP hosts choose an agent by its description.
 assistant = Agent(
     "assistant",
+    description="Adds numbers, and sends messages to people.",
     tools=[add, send],
     instructions="You are a helpful assistant. Use your tools where they help.",
     starters=["What is 20 + 22?", "Send Ann my greetings"],
@@ -176,9 +178,11 @@ PYDANTIC_AI = FirstAgent(
 
 from pydantic_ai import Agent
 
+# Other agents and MCP hosts choose an agent by its description.
 assistant = Agent(
     "openai:gpt-5-mini",
     defer_model_check=True,  # the key is needed when the first message comes
+    description="Adds numbers, and sends messages to people.",
     instructions="You are a helpful assistant. Use your tools where they help.",
 )
 
@@ -238,8 +242,10 @@ def send(to: str, text: str) -> str:
     return f"sent to {to}"
 
 
+# Other agents and MCP hosts choose an agent by its description.
 assistant = Agent(
     name="Assistant",
+    handoff_description="Adds numbers, and sends messages to people.",
     model="gpt-5-mini",
     instructions="You are a helpful assistant. Use your tools where they help.",
     tools=[add, send],
