@@ -137,7 +137,7 @@ class Chats:
         turn = await self._decisions.newest_turn(session)
         if turn is None:
             raise NothingToAnswer
-        chunks = TurnChunks(session.state.session_id, only=RunId(""), client_version=client_version)
+        chunks = TurnChunks(session.state.session_id, client_version=client_version)
         for logged in await self._engine.history.events(session, turn.first.first_seq - 1):
             chunks.feed(logged)
         body = complete_stream(chunks.start(), chunks.finish("tool-calls"))
@@ -205,12 +205,10 @@ class Chats:
     async def _chunks_of(
         self, session: SessionView, run: StreamRun, client_version: ClientVersion, *, is_first: bool = False
     ) -> TurnChunks:
-        """The chunks of a turn; those of a run know the earlier runs of its turn, unless it is the first."""
-        session_id, history = session.state.session_id, self._engine.history
-        if run.is_turn:
-            return TurnChunks(session_id, newest=run.run_id, client_version=client_version)
-        chunks = TurnChunks(session_id, only=run.run_id, client_version=client_version)
-        turn = None if is_first else await history.turn_at(session, run.first_seq)
+        """The chunks of a turn, or of one run: then the earlier runs of its turn are read, unless it is the first."""
+        history = self._engine.history
+        chunks = TurnChunks(session.state.session_id, run.run_id, is_turn=run.is_turn, client_version=client_version)
+        turn = None if run.is_turn or is_first else await history.turn_at(session, run.first_seq)
         if turn is not None and turn.first.first_seq < run.first_seq:
             for logged in await history.events(session, turn.first.first_seq - 1, run.first_seq - 1):
                 chunks.feed(logged)

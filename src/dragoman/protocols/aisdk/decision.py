@@ -55,7 +55,7 @@ class PostedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartRun(NamedTuple):
-    """Submit input, on a new branch or the active one."""
+    """Submit input: new messages, on a branch or the active one; without a branch the answers of the page, too."""
 
     messages: tuple[UserInput, ...]
     branch: BranchPoint | None = None

@@ -87,25 +87,28 @@ class OpenPart(msgspec.Struct, frozen=True):
 class TurnChunks:
     """Turns the records of one turn into chunks.
 
-    Args:
-        session_id: the session.
-        newest: the newest run of the turn. Client tools of earlier runs are sent without `tool-input-available`, so
-            that a page does not run them again. None sends all calls completely, for a history.
-        only: stream this run alone; the runs before it are read, not streamed. None: the whole turn as one message.
-        client_version: the version of the client.
+    | `last_run` | `is_turn` | the chunks are                                                           |
+    |------------|-----------|--------------------------------------------------------------------------|
+    | None       |           | those of a history: of all runs, however often one ends                  |
+    | a run      | True      | a stream of the whole turn that ends with this run                       |
+    | a run      | False     | a stream of this run alone; the runs before it are read and not streamed |
+
+    In the stream of a turn, client tools of earlier runs have no `tool-input-available`, so that a page does not run
+    them again. `client_version` is the version of the client.
     """
 
     def __init__(
         self,
         session_id: SessionId,
+        last_run: RunId | None = None,
         *,
-        newest: RunId | None = None,
-        only: RunId | None = None,
+        is_turn: bool = False,
         client_version: ClientVersion = 6,
     ) -> None:
         self._session_id = session_id
-        self._newest = newest
-        self._only = only
+        self._last_run = last_run
+        self._is_history = last_run is None
+        self._is_single_run = last_run is not None and not is_turn
         self._client_version: ClientVersion = client_version
         self.message_id = ""
         self.created_at: datetime | None = None
@@ -113,7 +116,7 @@ class TurnChunks:
         self.is_over = False
         """Whether the last chunk was the `finish` of the run that is streamed."""
         self._run: RunId | None = None
-        self._is_sent = only is None
+        self._is_sent = not self._is_single_run
         self._step = 0
         self._is_step_open = False
         self._is_step_due = False
@@ -127,11 +130,6 @@ class TurnChunks:
         self._model: str | None = None
         self._cut_steps: list[int] = []
         self._card_count = 0
-
-    @property
-    def _is_history(self) -> bool:
-        """Whether all runs are shown, as messages rather than as one stream."""
-        return self._newest is None and self._only is None
 
     # --- feeding --------------------------------------------------------------------------------------------------
 
@@ -192,9 +190,9 @@ class TurnChunks:
         if is_first:
             self.message_id, self.created_at = started.run_id, at
         self._run = started.run_id
-        self._is_sent = self._only in (None, started.run_id)
+        self._is_sent = not self._is_single_run or started.run_id == self._last_run
         between, self._between = self._between, []
-        return [*([self.start()] if is_first or self._only is not None else []), *between]
+        return [*([self.start()] if is_first or self._is_single_run else []), *between]
 
     def start(self) -> Chunk:
         """The first chunk."""
@@ -207,7 +205,7 @@ class TurnChunks:
         chunks = self._show_inner_calls() if stopped.reason == "tool_use" else []
         chunks += self._end_step()
         run, self._run = self._run, None
-        if not (self._is_history or run == (self._only or self._newest)):
+        if not (self._is_history or run == self._last_run):
             return chunks
         self.is_over = not self._is_history
         reason = FINISH_REASONS.get(stopped.reason, "error")
@@ -301,7 +299,8 @@ class TurnChunks:
 
     def _is_repeated(self, kind: CallKind) -> bool:
         """Whether a page must not run or ask what it receives, as it is of a run before the one that is joined."""
-        return kind in ("client", "question") and self._only is None and self._newest not in (None, self._run)
+        is_of_turn = not self._is_history and not self._is_single_run
+        return kind in ("client", "question") and is_of_turn and self._run != self._last_run
 
     def _on_call_parked(self, parked: CallParked) -> list[Chunk]:
         """A call that waits although it was opened as one that does not. A question gets a part of its own."""
@@ -343,7 +342,7 @@ class TurnChunks:
         self._calls[call_id] = call._replace(question=None, answered_seq=seq)
         if call.question is not None:
             return [_answered(call.question, answer)]
-        if not call.has_approval or self._only is not None:
+        if not call.has_approval or self._is_single_run:
             return []
         if self._client_version == 5 or (self._client_version == 6 and not self._is_history):
             return []
