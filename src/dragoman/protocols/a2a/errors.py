@@ -7,13 +7,22 @@ Source: A2A 1.0, "Error code mappings".
 
 from collections.abc import Mapping
 
+from msgspec import UNSET
+
 from dragoman.core import refusals
 from dragoman.core.content import JsonObject
 from dragoman.protocols.a2a import wire
 from dragoman.protocols.kit import errors as kit
 from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError, bearer_challenge
+from dragoman.protocols.kit.json_rpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    RpcError,
+)
 
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 EXTENDED_CARD_NOT_CONFIGURED = -32007
 """What version 0.3 calls the lack of an extended card."""
 DOMAIN = "a2a-protocol.org"
@@ -151,12 +160,12 @@ def details(error: ErrorResponse) -> tuple[JsonObject, ...]:
     return tuple(found)
 
 
-def rpc_error(error: ErrorResponse, *, is_old: bool) -> wire.RpcError:
+def rpc_error(error: ErrorResponse, *, is_old: bool) -> RpcError:
     """An error over JSON-RPC."""
     code = int(error.code)
     if code == EXTENDED_CARD_NOT_CONFIGURED and not is_old:
         error, code = error._replace(code="-32004"), -32004
-    return wire.RpcError(code=code, message=error.message, data=details(error))
+    return RpcError(code=code, message=error.message, data=details(error) or UNSET)
 
 
 def http_error(error: ErrorResponse) -> wire.HttpErrorBody:

@@ -29,7 +29,7 @@ from dragoman.protocols.kit.decoding import decode_json
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, InvalidBody, UnknownPath, UnsupportedMediaType
 from dragoman.protocols.kit.frames import encode_json
-from dragoman.protocols.kit.json_rpc import readable_id
+from dragoman.protocols.kit.json_rpc import ErrorMessage, ResultMessage, readable_id
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.sse import EventStream, fixed_stream
 
@@ -74,7 +74,7 @@ def app(
 def _write_error(error: ErrorResponse) -> Response:
     codec, headers = _CODEC.get(), errors.headers_of(error)
     if codec.is_rpc and errors.is_of_the_protocol(error):
-        message = wire.ErrorMessage(id=codec.request_id, error=errors.rpc_error(error, is_old=codec.is_old))
+        message = ErrorMessage(id=codec.request_id, error=errors.rpc_error(error, is_old=codec.is_old))
         if codec.is_old and codec.is_stream:  # the official clients of 0.3 take nothing else for an answer
             return fixed_stream(b"data: %b\n\n" % encode_json(message))
         return json_response(message, headers=headers)
@@ -140,7 +140,7 @@ class _Handlers(Handlers):
         parameters=(_VERSION, LAST_EVENT_ID),
         streams=_STREAM,
     )
-    async def rpc(self, request: Request) -> wire.ResultMessage | Response:
+    async def rpc(self, request: Request) -> ResultMessage | Response:
         """Call a method over JSON-RPC.
 
         In version 1.0 or, with its names, in 0.3. A request that fails is answered with the status 200 and an error.
@@ -173,7 +173,7 @@ class _Handlers(Handlers):
         try:
             return wire.decode_request(body)
         except InvalidBody as error:
-            _CODEC.set(Codec(True, False, readable_id(body, wire.RequestId)))
+            _CODEC.set(Codec(True, False, readable_id(body)))
             raise InvalidRequest(f"expected a JSON-RPC 2.0 request: {error}") from error
 
     def _caller(self, request: Request, codec: Codec) -> Caller:

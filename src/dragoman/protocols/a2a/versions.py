@@ -14,6 +14,7 @@ from dragoman.core.content import Json, JsonObject
 from dragoman.protocols.a2a import wire
 from dragoman.protocols.a2a.errors import VersionNotSupported
 from dragoman.protocols.kit.frames import encode_json
+from dragoman.protocols.kit.json_rpc import RequestId, ResultMessage
 
 Kind = Literal["task", "message", "statusUpdate", "artifactUpdate"]
 METHODS: Mapping[str, str] = {
@@ -67,7 +68,7 @@ class Codec(NamedTuple):
 
     is_rpc: bool = False
     is_old: bool = False
-    request_id: wire.RequestId = None
+    request_id: RequestId | None = None
     is_stream: bool = False
 
     def result(self, value: object, kind: Kind | None = None, *, is_wrapped: bool = False) -> object:
@@ -76,7 +77,7 @@ class Codec(NamedTuple):
             value = downgrade_value(value, kind)
         elif is_wrapped:
             value = {kind: value}
-        return wire.ResultMessage(id=self.request_id, result=value) if self.is_rpc else value
+        return ResultMessage(id=self.request_id, result=value) if self.is_rpc else value
 
     def frame(self, value: object, kind: Kind, position: bytes) -> bytes:
         """An event of a stream."""

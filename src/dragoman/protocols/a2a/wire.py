@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from dragoman.core.content import Json, JsonObject
 from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_body
 from dragoman.protocols.kit.errors import InvalidBody, parse_validation_error
+from dragoman.protocols.kit.json_rpc import RequestId
 
 T = TypeVar("T")
 State = Literal[
@@ -32,7 +33,6 @@ ANSWERS = "urn:dragoman:a2a:answers:1"
 MAX_PAGE_SIZE = 100
 
 Name = Annotated[str, msgspec.Meta(max_length=255)]
-RequestId = int | Annotated[str, msgspec.Meta(max_length=1024)] | None
 Length = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -229,32 +229,8 @@ class Request(msgspec.Struct, kw_only=True):
 
     jsonrpc: Literal["2.0"]
     method: str
-    id: RequestId | UnsetType = UNSET
+    id: RequestId | UnsetType | None = UNSET
     params: Any = UNSET
-
-
-class RpcError(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Why a request failed."""
-
-    code: int
-    message: str
-    data: tuple[JsonObject, ...] = ()
-
-
-class ErrorMessage(msgspec.Struct, kw_only=True):
-    """The answer to a request that failed. The id is null if the request could not be read."""
-
-    jsonrpc: Literal["2.0"] = "2.0"
-    id: RequestId
-    error: RpcError
-
-
-class ResultMessage(msgspec.Struct, kw_only=True):
-    """The answer to a request."""
-
-    jsonrpc: Literal["2.0"] = "2.0"
-    id: RequestId
-    result: Any
 
 
 class HttpError(msgspec.Struct, kw_only=True, omit_defaults=True):

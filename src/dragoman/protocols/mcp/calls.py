@@ -40,6 +40,7 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import RunLocation
 from dragoman.protocols.kit.decoding import convert_value
 from dragoman.protocols.kit.errors import InvalidBody
+from dragoman.protocols.kit.json_rpc import RequestId
 from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.errors import InvalidMessage, InvalidParams, is_for_model
@@ -73,7 +74,7 @@ class Calls:
         self._streams = streams
         self._turns = turns
         self._abandoned = AbandonedRuns(engine, PROTOCOL)
-        self._open: dict[CallFrames, tuple[str, wire.RequestId]] = {}
+        self._open: dict[CallFrames, tuple[str, RequestId]] = {}
         """The open streams of this server, oldest first, with their sessions and requests."""
 
     # --- beginning ------------------------------------------------------------------------------------------------
@@ -306,7 +307,7 @@ class Calls:
                 await self._turns.stop(turn)
 
 
-def _key_name(session: str, request_id: wire.RequestId) -> str:
+def _key_name(session: str, request_id: RequestId) -> str:
     return f"{PROTOCOL}:{session}:{msgspec.json.encode(request_id).decode()}"
 
 

@@ -11,7 +11,9 @@ import msgspec
 from dragoman.core import refusals
 from dragoman.core.content import Json, JsonObject
 from dragoman.protocols.kit import errors as kit
+from dragoman.protocols.kit import json_rpc
 from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError, bearer_challenge
+from dragoman.protocols.kit.json_rpc import ErrorMessage, RequestId, RpcError
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.options import Authorization
 
@@ -77,11 +79,11 @@ class MissingCapability(RequestError):
         self.data: JsonObject = {"requiredCapabilities": required}
 
 
-def _row(status: int, code: int = wire.INVALID_REQUEST, *facts: str, retry_after_s: int | None = None) -> ErrorRow:
+def _row(status: int, code: int = json_rpc.INVALID_REQUEST, *facts: str, retry_after_s: int | None = None) -> ErrorRow:
     return ErrorRow(status, str(code), facts=facts, retry_after_s=retry_after_s)
 
 
-_PARAMS = _row(200, wire.INVALID_PARAMS)
+_PARAMS = _row(200, json_rpc.INVALID_PARAMS)
 
 ERRORS = ErrorTable(
     {
@@ -93,20 +95,20 @@ ERRORS = ErrorTable(
         refusals.Unauthenticated: _row(401),
         refusals.Forbidden: _row(403),
         refusals.LimitReached: _row(429),
-        refusals.Unavailable: _row(503, wire.INTERNAL_ERROR),
-        refusals.SessionUnreadable: _row(200, wire.INTERNAL_ERROR),
+        refusals.Unavailable: _row(503, json_rpc.INTERNAL_ERROR),
+        refusals.SessionUnreadable: _row(200, json_rpc.INTERNAL_ERROR),
         kit.UnknownPath: _row(404),
         kit.MethodNotAllowed: _row(405),
         kit.UnsupportedMediaType: _row(415),
         kit.BodyTooLarge: _row(413),
         kit.BodyTooSlow: _row(400),
-        kit.InvalidJson: _row(400, wire.PARSE_ERROR),
+        kit.InvalidJson: _row(400, json_rpc.PARSE_ERROR),
         kit.InvalidBody: _row(400),
-        kit.InternalError: _row(200, wire.INTERNAL_ERROR),
+        kit.InternalError: _row(200, json_rpc.INTERNAL_ERROR),
         NotAcceptable: _row(406),
         UnknownMcpSession: _row(404),
         InvalidMessage: _row(400),
-        UnknownMethod: _row(200, wire.METHOD_NOT_FOUND),
+        UnknownMethod: _row(200, json_rpc.METHOD_NOT_FOUND),
         InvalidParams: _PARAMS,
         UnknownResource: _row(200, wire.RESOURCE_NOT_FOUND, "data"),
         UnsupportedVersion: _row(400, wire.UNSUPPORTED_VERSION, "data"),
@@ -116,7 +118,7 @@ ERRORS = ErrorTable(
 )
 """The statuses are those of the old versions."""
 
-_NEW_STATUSES = {wire.INVALID_PARAMS: 400, wire.METHOD_NOT_FOUND: 404}
+_NEW_STATUSES = {json_rpc.INVALID_PARAMS: 400, json_rpc.METHOD_NOT_FOUND: 404}
 
 
 def is_for_model(error: Exception) -> bool:
@@ -128,7 +130,7 @@ def is_for_model(error: Exception) -> bool:
 
 def to_new_version(error: ErrorResponse) -> ErrorResponse:
     """An error in the new version: statuses follow the codes, and a missing resource is a wrong parameter."""
-    code = wire.INVALID_PARAMS if int(error.code) == wire.RESOURCE_NOT_FOUND else int(error.code)
+    code = json_rpc.INVALID_PARAMS if int(error.code) == wire.RESOURCE_NOT_FOUND else int(error.code)
     return error._replace(code=str(code), status=_NEW_STATUSES.get(code, error.status))
 
 
@@ -148,7 +150,7 @@ def headers_for(error: ErrorResponse, authorization: Authorization | None) -> Ma
     return {**error.headers, "WWW-Authenticate": bearer_challenge(error, *parameters)}
 
 
-def error_message(error: ErrorResponse, request_id: wire.RequestId | None) -> wire.ErrorMessage:
+def error_message(error: ErrorResponse, request_id: RequestId | None) -> ErrorMessage:
     """An error as a JSON-RPC message."""
     data: Json = error.facts.get("data", msgspec.UNSET)
-    return wire.ErrorMessage(id=request_id, error=wire.RpcError(code=int(error.code), message=error.message, data=data))
+    return ErrorMessage(id=request_id, error=RpcError(code=int(error.code), message=error.message, data=data))

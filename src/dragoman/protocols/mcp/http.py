@@ -24,7 +24,7 @@ from dragoman.protocols.kit.body import header, json_response, read_answer, read
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, InvalidBody, MethodNotAllowed, UnknownPath
-from dragoman.protocols.kit.json_rpc import readable_id
+from dragoman.protocols.kit.json_rpc import ErrorMessage, RequestId, ResultMessage, readable_id
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.kit.sse import EventStream
@@ -63,7 +63,7 @@ DISCOVERY_PATHS = (
 class Exchange(NamedTuple):
     """What the answer to a request must repeat: its id, and the form of its version."""
 
-    request_id: wire.RequestId | None = None
+    request_id: RequestId | None = None
     is_new: bool = False
 
 
@@ -166,7 +166,7 @@ class _Handlers(Handlers):
 
     @endpoint("POST", "/", **_POST)
     @endpoint("POST", "/{agent}", **_POST)
-    async def post(self, request: Request) -> wire.ResultMessage | Response:
+    async def post(self, request: Request) -> ResultMessage | Response:
         """Send a JSON-RPC message.
 
         A request is answered, a notification or a response with 202. Agents are tools: all, or the one of the path.
@@ -204,7 +204,7 @@ class _Handlers(Handlers):
             result = complete(result, self._options.server_info, ttl_ms=LIFETIMES_MS.get(message.method))
         elif message.method == "initialize":
             headers["Mcp-Session-Id"] = self._begin_session(request, result["protocolVersion"], params)
-        return json_response(wire.ResultMessage(id=request_id, result=result), headers=headers)
+        return json_response(ResultMessage(id=request_id, result=result), headers=headers)
 
     @endpoint("GET", "/", **_GET)
     @endpoint("GET", "/{agent}", **_GET)
@@ -231,7 +231,7 @@ class _Handlers(Handlers):
         try:
             return wire.decode_message(body)
         except InvalidBody:
-            _EXCHANGE.set(Exchange(readable_id(body, wire.RequestId)))
+            _EXCHANGE.set(Exchange(readable_id(body)))
             raise
 
     def _client_of(self, request: Request, message: wire.Message) -> wire.Client:
@@ -291,7 +291,7 @@ class _Handlers(Handlers):
             answer = await self._calls.call(asked, stack)
             if not isinstance(answer, OpenAnswer):
                 result = complete(answer, self._options.server_info) if asked.client.is_new else answer
-                return json_response(wire.ResultMessage(id=asked.id, result=result))
+                return json_response(ResultMessage(id=asked.id, result=result))
             if takes_streams:
                 return await self._stream(asked.client, answer)
             reader = self._engine.follow(answer.turn.session, Cursor(answer.turn.first_seq - 1))
@@ -299,7 +299,7 @@ class _Handlers(Handlers):
             await read_answer(request, reader, answer.frames, answer.on_close)
             if answer.frames.result is None:
                 raise InvalidMessage("the request was cancelled")
-            return json_response(wire.ResultMessage(id=asked.id, result=answer.frames.result))
+            return json_response(ResultMessage(id=asked.id, result=answer.frames.result))
 
     # --- methods --------------------------------------------------------------------------------------------------
 
@@ -357,14 +357,14 @@ def _takes_streams(request: Request) -> bool:
     return takes_streams
 
 
-def _progress_token(params: JsonObject) -> wire.RequestId | None:
+def _progress_token(params: JsonObject) -> RequestId | None:
     """The client's token for progress. Raises InvalidMessage."""
     meta = params.get("_meta")
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     if token is None:
         return None
     try:
-        found: wire.RequestId = msgspec.convert(token, wire.RequestId)
+        found: RequestId = msgspec.convert(token, RequestId)
     except msgspec.ValidationError as error:
         raise InvalidMessage("progressToken must be an integer or a string of at most 1024 characters") from error
     return found
@@ -377,4 +377,4 @@ def _parse_page(cursor: Any, count: int) -> int:  # noqa: ANN401  # whatever a c
     return place
 
 
-OPENAPI_ROUTES = ApiDescription("MCP", error_body=wire.ErrorMessage).routes(_Handlers)
+OPENAPI_ROUTES = ApiDescription("MCP", error_body=ErrorMessage).routes(_Handlers)

@@ -18,7 +18,9 @@ from dragoman.core.session import OpenCall
 from dragoman.core.stream import Cursor, Record, cursor_of
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.kit import json_rpc
 from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
+from dragoman.protocols.kit.json_rpc import ErrorMessage, RequestId, ResultMessage, RpcError
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.forms import form_id, form_of, input_requests, may_ask
 from dragoman.protocols.mcp.options import McpOptions
@@ -47,8 +49,8 @@ class AnsweredRequest(NamedTuple):
     """
 
     client: wire.Client
-    id: wire.RequestId
-    token: wire.RequestId | None = None
+    id: RequestId
+    token: RequestId | None = None
     digest: str = ""
     shows_forms: bool = True
     asked_again: bool = False
@@ -150,8 +152,8 @@ class CallFrames:
             return b""
         if isinstance(error, SessionNotFound):
             return self._end(refused_result("session_deleted", "the session was deleted"), self._live_from)
-        failed = wire.RpcError(code=wire.INTERNAL_ERROR, message="the server failed")
-        return encode_frame(wire.ErrorMessage(id=self._request.id, error=failed))
+        failed = RpcError(code=json_rpc.INTERNAL_ERROR, message="the server failed")
+        return encode_frame(ErrorMessage(id=self._request.id, error=failed))
 
     def _progress(self, record: Record, cursor: Cursor) -> bytes:
         """The progress at a record. What comes too early is skipped; the newest is sent when it is time."""
@@ -256,7 +258,7 @@ class CallFrames:
     def _end(self, result: JsonObject, cursor: Cursor) -> bytes:
         self.is_over, self.open_form = True, None
         self.result = complete(result, self._options.server_info) if self._request.client.is_new else result
-        return encode_frame(wire.ResultMessage(id=self._request.id, result=self.result), self.id_at(cursor))
+        return encode_frame(ResultMessage(id=self._request.id, result=self.result), self.id_at(cursor))
 
     def _on_late(self) -> None:
         if self.is_over or self._turn.phase != "running":
@@ -294,7 +296,7 @@ def _do_nothing() -> None:
     pass
 
 
-def _progress_head(token: wire.RequestId) -> bytes:
+def _progress_head(token: RequestId) -> bytes:
     return (
         b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%b,"progress":'
         % encode_json(token)

@@ -14,7 +14,8 @@ import msgspec
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import RunId, UserId, parse_session_id
 from dragoman.core.stream import Cursor
-from dragoman.protocols.mcp.wire import OLD_VERSIONS, Client, RequestId
+from dragoman.protocols.kit.json_rpc import RequestId
+from dragoman.protocols.mcp.wire import OLD_VERSIONS, Client
 
 LIFETIME_S = 30 * 24 * 3600
 _NONCE_BYTES = 16

@@ -10,13 +10,13 @@ import msgspec
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.principal import Principal
 from dragoman.protocols.kit.decoding import decode_body
+from dragoman.protocols.kit.json_rpc import RequestId
 
 NEW_VERSION = "2026-07-28"
 OLD_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")
 """The versions with `initialize` and sessions, newest first."""
 VERSIONS = (NEW_VERSION, *OLD_VERSIONS)
 
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 RESOURCE_NOT_FOUND = -32002
 HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION = -32020, -32021, -32022
 
@@ -25,8 +25,6 @@ META = "io.modelcontextprotocol/"
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension for tasks."""
 
-RequestId = int | Annotated[str, msgspec.Meta(max_length=1024)]
-"""The id of a request, or a progress token. Longer ones are refused: both are repeated in every frame."""
 Status = Literal["completed", "input_required", "working", "failed", "cancelled"]
 
 
@@ -73,30 +71,6 @@ class Message(msgspec.Struct, kw_only=True):
     params: Any = msgspec.UNSET
     result: Any = msgspec.UNSET
     error: Any = msgspec.UNSET
-
-
-class RpcError(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Why a request failed."""
-
-    code: int
-    message: str
-    data: Json = msgspec.UNSET
-
-
-class ErrorMessage(msgspec.Struct, kw_only=True):
-    """The answer to a request that failed. The id is null if the request could not be read."""
-
-    jsonrpc: Literal["2.0"] = "2.0"
-    id: RequestId | None
-    error: RpcError
-
-
-class ResultMessage(msgspec.Struct, kw_only=True):
-    """The answer to a request."""
-
-    jsonrpc: Literal["2.0"] = "2.0"
-    id: RequestId
-    result: JsonObject
 
 
 class FileArgument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
