@@ -21,10 +21,12 @@ process.env.NODE_ENV = "production"; // the test renderer says that it is one
 register("./hooks.mjs", import.meta.url);
 const examples = new URL("../../../../examples/", import.meta.url);
 const { z } = await import("zod");
-const { createElement } = await import("react");
+const { createElement, useEffect, useState } = await import("react");
 const { default: renderer } = await import("react-test-renderer");
-const { useAui, useAuiEvent, useAuiState } = await import("@assistant-ui/store");
+const { useAui } = await import("@assistant-ui/store");
 const { useAgUiState } = await import("@assistant-ui/react-ag-ui");
+const modules = new URL("node_modules/@assistant-ui/react-ag-ui/dist/", import.meta.url);
+const { AgUiThreadRuntimeCore: Core } = await import(new URL("runtime/AgUiThreadRuntimeCore.js", modules));
 const { copilotKit } = await import(new URL("copilotkit/runtime.js", examples));
 const { Chat } = await import(new URL("assistant-ui/chat.jsx", examples));
 
@@ -62,12 +64,30 @@ function show(threadId, page) {
   shown.push({ threadId, root: renderer.create(page, { unstable_isConcurrent: true }) });
 }
 
-class CopilotKitPage {
+class Page {
+  asked = 0;
+  // Renders when asked to; to be called inside a component.
+  useRenders() {
+    const [asked, ask] = useState(0);
+    this.ask = ask;
+    useEffect(() => void (this.rendered = asked));
+  }
+  // Waits until the page shows what its runtime has: one render for the runtime, and one for what depends on it.
+  async render() {
+    for (let renders = 0; renders < 2; renders++) {
+      this.ask(++this.asked);
+      while (this.rendered !== this.asked) await tick();
+    }
+  }
+}
+
+class CopilotKitPage extends Page {
   async open({ runtime, threadId, tools }) {
     this.errors = [];
     this.custom = [];
     const page = this;
     function Inside() {
+      page.useRenders();
       page.chat = useCopilotChatInternal();
       const { copilotkit } = useCopilotKit();
       if (page.core === undefined) page.watch(copilotkit, tools ?? {});
@@ -78,6 +98,7 @@ class CopilotKitPage {
     show(threadId, provider);
     while (this.connecting === undefined) await tick();
     await this.connecting;
+    await this.render();
   }
   watch(core, tools) {
     this.core = core;
@@ -88,7 +109,9 @@ class CopilotKitPage {
     const connect = core.connectAgent.bind(core);
     core.connectAgent = (options) => {
       this.agent = options.agent;
-      this.agent.subscribe({
+      this.subscription?.unsubscribe(); // a page that is slow to render connects again
+      this.custom = [];
+      this.subscription = this.agent.subscribe({
         onCustomEvent: ({ event }) => void this.custom.push(event),
         onRunFinishedEvent: ({ input }) => void (this.finished = input.runId),
         onRunErrorEvent: ({ event }) => void this.errors.push(event.message),
@@ -105,6 +128,7 @@ class CopilotKitPage {
     await this.send({ text, messageId });
   }
   async regenerate({ place }) {
+    await this.render(); // a user presses a button that is there
     await this.chat.reloadMessages(this.agent.messages[place].id);
   }
   async approve({ approved }) {
@@ -126,10 +150,27 @@ class CopilotKitPage {
   }
 }
 
-class AssistantUiPage {
+// When a thread is loaded, and when its runs end, is asked of the core of assistant-ui's runtime: what happens between two
+// renders, such as a short run on a busy machine, is never seen by a component.
+const { __internal_load: loadThread, startRun } = Core.prototype;
+let opening;
+Core.prototype.__internal_load = function () {
+  const loaded = loadThread.call(this);
+  opening?.({ core: this, loaded });
+  opening = undefined;
+  return loaded;
+};
+Core.prototype.startRun = async function (...run) {
+  try {
+    return await startRun.apply(this, run);
+  } finally {
+    this.ended = (this.ended ?? 0) + 1;
+  }
+};
+
+class AssistantUiPage extends Page {
   async open({ url, key, threadId, tools }) {
     this.errors = [];
-    this.ended = 0;
     const page = this;
     const registerTools = (aui) => {
       const of = ([name, result]) => [name, { description: name, parameters: { type: "object" }, execute: async () => result }];
@@ -137,27 +178,30 @@ class AssistantUiPage {
     };
     function Inside() {
       const aui = useAui();
+      page.useRenders();
       page.state = useAgUiState();
-      useAuiEvent("thread.runEnd", () => void page.ended++);
-      if (useAuiState((state) => state.thread.isLoading)) page.isLoading = true;
-      else if (page.isLoading) page.isLoading = false;
       if (page.aui === undefined) registerTools(aui);
       page.aui = aui;
       return null;
     }
+    const begun = new Promise((resolve) => (opening = resolve));
     show(threadId, createElement(Chat, { url, apiKey: key, threadId }, createElement(Inside)));
-    while (this.isLoading !== false) await tick();
+    const { core, loaded } = await begun;
+    this.core = core;
+    await loaded;
+    await this.render();
   }
   thread() {
     return this.aui.thread();
   }
   async run(action) {
-    const before = this.ended;
+    const before = this.core.ended;
     action();
-    while (this.ended === before || this.isRunning()) await tick();
+    while (this.core.ended === before || this.isRunning()) await tick();
+    await this.render();
   }
   isRunning() {
-    return this.thread().getState().isRunning;
+    return this.core.isRunning();
   }
   async send({ text }) {
     await this.run(() => this.thread().append(text));
@@ -202,6 +246,7 @@ const commands = {
   },
   async show({ page }) {
     while (pages.get(page).isRunning()) await tick();
+    await pages.get(page).render();
     return pages.get(page).show();
   },
   async until({ page, text }) {
