@@ -54,6 +54,7 @@ async def test_a_request_that_leaves_an_open_interrupt_uncovered_is_refused(endp
         {"approved": "yes"},
         {"approved": True, "reason": 7},
         {"approved": True, "editedArgs": {"text": 7}},
+        {"approved": True, "editedArgs": "x"},
         [],
     ],
 )
