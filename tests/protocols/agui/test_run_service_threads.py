@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
+from tests.protocols.aap.client import AapClient
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient, new_thread, problem, run_input, script
 from tests.requirements import requirement
@@ -75,6 +76,13 @@ async def test_the_status_of_a_run_says_how_it_is_and_how_it_ended(app_server: A
     assert unknown.json == problem(404, "AGENT_RUN_NOT_FOUND", "this thread has no such run")
     bob = RunServiceClient(app_server.connection, app_server.key("bob"))
     assert (await bob.get(f"/runs/{thread}")).status == 403
+
+
+@requirement("runs:status:get")
+async def test_a_thread_in_which_nothing_ran_yet_has_no_run(app_server: AppServer) -> None:
+    thread = (await AapClient(app_server.connection, app_server.key("alice")).create("rehearsal")).id
+    answer = await RunServiceClient(app_server.connection, app_server.key("alice")).get(f"/runs/{thread}")
+    assert answer.json == problem(404, "AGENT_RUN_NOT_FOUND", "this thread has no run yet")
 
 
 @requirement("runs:history:zone")
