@@ -43,7 +43,15 @@ import {module}
 
 @pytest.mark.parametrize(
     "module",
-    ["dragoman", "dragoman.cli.main", "dragoman.client", "dragoman.server.app", "dragoman.terminal.chat_command"],
+    [
+        "dragoman",
+        "dragoman.cli.main",
+        "dragoman.client",
+        "dragoman.protocols.blade.rest.server",
+        "dragoman.protocols.blade.socket.server",
+        "dragoman.server.app",
+        "dragoman.terminal.chat_command",
+    ],
 )
 def test_a_plain_installation_imports(module: str) -> None:
     command = [sys.executable, "-c", PROGRAM.format(blocked=OPTIONAL, module=module)]
