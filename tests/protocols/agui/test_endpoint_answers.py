@@ -68,6 +68,14 @@ async def test_a_payload_that_does_not_match_leaves_the_interrupt_open(endpoint:
     assert again.text == "Then: stamped x"
 
 
+@requirement("ag-ui-b:interrupts:invalid")
+async def test_the_error_of_edited_arguments_that_are_no_object_says_so(endpoint: Endpoint) -> None:
+    body = an_input(STAMP)
+    edited = resume(await open_call(endpoint, body), {"approved": True, "editedArgs": ["x"]})
+    reply = await endpoint.run({**body, "runId": "wrong", "resume": [edited]})
+    assert "editedArgs must be an object" in reply.events[-1]["message"]
+
+
 @requirement("ag-ui-b:interrupts:once", "ag-ui-b:runs:answer")
 @pytest.mark.parametrize("run_id", ["yes", "the run that asked"])
 async def test_the_same_answer_twice_runs_the_tool_once(endpoint: Endpoint, run_id: str) -> None:
