@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -247,3 +248,27 @@ async def test_large_attachments_are_stored_in_the_database_and_deleted_with_the
 IMAGE_BYTES = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ) + bytes(50_000)
+
+
+# --- several servers --------------------------------------------------------------------------------------------------
+
+
+async def test_requests_of_a_key_are_counted_on_all_servers_together(tmp_path: Path, postgres_url: str) -> None:
+    limit = {"database": postgres_url, "requests_per_minute": 600}
+    async with running_server(tmp_path / "one", **limit) as one:
+        shutil.copytree(tmp_path / "one", tmp_path / "other", ignore=shutil.ignore_patterns("*.sock"))
+        async with running_server(tmp_path / "other", **limit) as other:
+            key = one.key("alice")
+            here, there = AapClient(one.connection, key), AapClient(other.connection, key)
+            for _ in range(300):
+                assert (await here.get("/sessions")).status == 200
+            async with asyncio.timeout(DEADLINE_S):
+                asked = 1
+                while await left_of(there) > 450 - asked:  # some of the 300 may have come back meanwhile
+                    asked += 1
+
+
+async def left_of(client: AapClient) -> int:
+    """How many requests a key may send, after one more."""
+    shown = (await client.get("/sessions")).headers["ratelimit"]
+    return int(shown.partition(";r=")[2].partition(";")[0])

@@ -9,7 +9,7 @@ from dragoman.core.refusals import LimitReached
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.authentication import Authenticator, KeysAndTokens, NoKeys
 from dragoman.engine.services.keys import KeyRing
-from dragoman.engine.services.limits import ConcurrencyLimit, Limits, make_limits
+from dragoman.engine.services.limits import ConcurrencyLimit, RateLimit
 from dragoman.ports.environment import Clock
 from dragoman.ports.identity import TokenVerifier
 from dragoman.protocols.kit.app import AdmitStream, Authenticate
@@ -28,19 +28,20 @@ class AccessControl(NamedTuple):
 
 
 def make_access_control(
-    settings: Settings, keys: KeyRing, tokens: TokenVerifier | None, clock: Clock, audit: AuditLog
+    settings: Settings,
+    keys: KeyRing,
+    tokens: TokenVerifier | None,
+    clock: Clock,
+    audit: AuditLog,
+    requests: RateLimit,
 ) -> AccessControl:
-    """The access control of a server with these settings."""
+    """The access control of a server with these settings, and with this limit of requests per key."""
     authenticator: Authenticator = KeysAndTokens(keys, clock, tokens, audit) if settings.auth else NoKeys()
-    limits = make_limits(
-        requests_per_minute=settings.requests_per_minute,
-        streams=settings.max_streams_per_user,
-    )
     return AccessControl(
         keys=keys,
         authenticator=authenticator,
-        authenticate=_rate_limited(authenticator, limits, audit),
-        admit_stream=reserve_for_user(limits.streams),
+        authenticate=_rate_limited(authenticator, requests, audit),
+        admit_stream=reserve_for_user(ConcurrencyLimit(settings.max_streams_per_user, "open streams")),
     )
 
 
@@ -49,17 +50,17 @@ def reserve_for_user(limit: ConcurrencyLimit) -> AdmitStream:
     return lambda principal: limit.acquire(principal.user)
 
 
-def _rate_limited(authenticator: Authenticator, limits: Limits, audit: AuditLog) -> Authenticate:
+def _rate_limited(authenticator: Authenticator, requests: RateLimit, audit: AuditLog) -> Authenticate:
     async def authenticate(header: str | None, address: str) -> Principal:
         principal = await authenticator.authenticate(header, address)
         caller = principal.key_id or principal.user
         try:
-            limits.requests.consume(caller)
+            requests.consume(caller)
         except LimitReached as error:
             audit.count("limit.reached", Actor(principal.user, principal.key_id, address), str(error))
             raise
         finally:
-            if (quota := limits.requests.quota(caller)) is not None:
+            if (quota := requests.quota(caller)) is not None:
                 show_quota(quota)
         return principal
 

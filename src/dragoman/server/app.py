@@ -39,6 +39,7 @@ from dragoman.engine.services.keys import KEYS_CHANGED_SUBJECT, KeyRing
 from dragoman.engine.services.limits import REQUEST_MEMORY, RateLimit
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
+from dragoman.engine.services.rate_sharing import RateSharing
 from dragoman.engine.services.shares import ShareService
 from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.services.uploads import Uploads
@@ -208,7 +209,7 @@ class Application:
             bus,
             self._clock,
             self._ids,
-            wrong_key_limit=RateLimit(self.settings.wrong_keys_per_minute, "wrong keys"),
+            wrong_key_limit=self._shared_limit(self.settings.wrong_keys_per_minute, "wrong keys", stack),
             audit=self.audit,
             hasher=load_key_hasher(self.settings.folder),
         )
@@ -232,6 +233,16 @@ class Application:
             admin = AdminSocket(self.settings.folder, self.keys, self.profiles, self.audit)
             await admin.start()
             stack.push_async_callback(admin.close)
+
+    def _shared_limit(self, per_minute: int, what: str, stack: AsyncExitStack) -> RateLimit:
+        """A rate limit that counts on all servers of the database."""
+        limit = RateLimit(per_minute, what)
+        if per_minute and self._stores.database_url is not None:
+            sharing = RateSharing(limit, self._bus.bus, f"rate-{what.replace(' ', '-')}")
+            task = asyncio.create_task(sharing.run(), name=f"share the limit of {what}")
+            stack.push_async_callback(asyncio.wait, [task])
+            stack.callback(task.cancel)
+        return limit
 
     async def _reload_accounts(self, bus: Bus) -> None:
         """Reload keys and profiles, which changed in the database."""
@@ -310,7 +321,8 @@ class Application:
     def _mount_protocols(self, transcriber: Transcriber | None, stack: AsyncExitStack) -> None:
         settings = self.settings
         tokens = make_token_verifier(settings, self._issuer, self._clock)
-        access = make_access_control(settings, self.keys, tokens, self._clock, self.audit)
+        requests = self._shared_limit(settings.requests_per_minute, "requests", stack)
+        access = make_access_control(settings, self.keys, tokens, self._clock, self.audit, requests)
         readiness = Readiness(lambda: self.state, self._log, self._stores)
         context = ServerContext(
             settings=settings,
@@ -325,7 +337,7 @@ class Application:
             shares=ShareService(
                 self._stores.shares,
                 self._clock,
-                guess_limit=RateLimit(settings.wrong_keys_per_minute, "unknown links"),
+                guess_limit=self._shared_limit(settings.wrong_keys_per_minute, "unknown links", stack),
                 audit=self.audit,
             ),
             audit=self.audit,

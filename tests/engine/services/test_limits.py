@@ -1,10 +1,15 @@
 """Rate and concurrency limits: what a caller may use, when it is refused, and that others are not affected."""
 
+import asyncio
+
 import pytest
 
+from dragoman.buses.local import LocalBus
 from dragoman.core.refusals import LimitReached
-from dragoman.engine.services import limits
+from dragoman.engine.services import limits, rate_sharing
 from dragoman.engine.services.limits import ConcurrencyLimit, RateLimit
+from dragoman.engine.services.rate_sharing import RateSharing
+from tests.asgi_client import DEADLINE_S
 
 
 class ManualMonotonicClock:
@@ -52,6 +57,55 @@ def test_a_refusal_states_the_correct_time_to_try_again() -> None:
     assert count_admitted(rate, "a") == 0
     seconds.now += 0.1
     assert count_admitted(rate, "a") == 1
+
+
+def test_what_was_consumed_elsewhere_is_missing_here_and_nobody_owes_more_than_a_minute() -> None:
+    seconds = ManualMonotonicClock()
+    here, elsewhere = (RateLimit(60, "requests", now=seconds) for _ in range(2))
+    here.report()
+    for _ in range(20):
+        here.consume("a")
+    elsewhere.count_remote(here.report())
+    assert here.report() == {}
+    assert count_admitted(elsewhere, "a") == 40
+    assert count_admitted(elsewhere, "b") == 60
+    for _ in range(100):
+        elsewhere.count_remote(dict.fromkeys(("unknown", *_digests_of("a")), 60))
+    seconds.now += 1
+    assert count_admitted(elsewhere, "a") == 1
+
+
+def _digests_of(who: str) -> list[str]:
+    limit = RateLimit(60, "requests")
+    limit.report()
+    limit.consume(who)
+    return list(limit.report())
+
+
+async def test_servers_on_one_bus_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_sharing, "REPORT_INTERVAL_S", 0.01)
+    bus = LocalBus()
+    seconds = ManualMonotonicClock()
+    limits = [RateLimit(2000, "requests", now=seconds) for _ in range(3)]
+    tasks = [asyncio.create_task(RateSharing(limit, bus, "rates").run()) for limit in limits]
+    await asyncio.sleep(0)
+    for number in range(1000):  # more callers than one hint has room for
+        limits[0].consume(f"caller {number}")
+    limits[1].consume("caller 0")
+    async with asyncio.timeout(DEADLINE_S):
+        while left(limits[0], "caller 0") + left(limits[2], "caller 999") > 1998 + 1999:  # noqa: ASYNC110  # a limit tells nobody
+            await asyncio.sleep(0)
+    assert [left(limit, "caller 0") for limit in limits] == [1998] * 3
+    assert [left(limit, "caller 500") for limit in limits] == [1999] * 3
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+def left(limit: RateLimit, who: str) -> int:
+    quota = limit.quota(who)
+    assert quota is not None
+    return quota.left
 
 
 def test_callers_have_separate_limits_and_zero_means_no_limit() -> None:

@@ -2,9 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable
-
-import msgspec
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from hashlib import blake2b
 
 from dragoman.core.quotas import Quota
 from dragoman.core.refusals import LimitReached
@@ -21,7 +22,7 @@ class RateLimit:
     """A number per minute for each caller, which may come in one burst.
 
     A bucket is one number: the time when it will be full again (the generic cell rate algorithm). Full buckets are not
-    remembered.
+    remembered. Callers are remembered by digests, which other servers may see.
 
     Args:
         per_minute: the limit; 0 for none.
@@ -35,6 +36,7 @@ class RateLimit:
         self._what = what
         self._now = now
         self._full_at: dict[str, float] = {}
+        self._unreported: Counter[str] | None = None
 
     @property
     def tracked_callers(self) -> int:
@@ -45,7 +47,7 @@ class RateLimit:
         """What the caller has left; None if there is no limit."""
         if not self._interval_s:
             return None
-        used_s = max(0.0, self._full_at.get(who, 0.0) - self._now())
+        used_s = max(0.0, self._full_at.get(_digest(who), 0.0) - self._now())
         left = math.floor((60 - used_s) / self._interval_s + 1e-9)
         return Quota(self._what, round(60 / self._interval_s), max(0, left), "", 60, math.ceil(used_s))
 
@@ -53,21 +55,43 @@ class RateLimit:
         """Count one. Raises LimitReached if the caller has none left; then nothing is counted."""
         if not self._interval_s:
             return
-        now = self._now()
-        full_at = max(self._full_at.get(who, 0.0), now)
+        caller, now = _digest(who), self._now()
+        full_at = max(self._full_at.get(caller, 0.0), now)
         if full_at - now > self._burst_s + 1e-9:
             raise LimitReached(
                 f"too many {self._what}: at most {60 / self._interval_s:.0f} a minute",
                 retry_after_s=max(1, math.ceil(full_at - now - self._burst_s)),
             )
-        if who not in self._full_at and len(self._full_at) >= MAX_TRACKED_CALLERS:
-            self._evict(now)
-        self._full_at[who] = full_at + self._interval_s
+        self._remember(caller, full_at + self._interval_s)
+        if self._unreported is not None:
+            self._unreported[caller] += 1
+
+    def report(self) -> Mapping[str, int]:
+        """What callers consumed here since the last report, by their digests. The first call begins to count."""
+        consumed, self._unreported = self._unreported, Counter()
+        return consumed or {}
+
+    def count_remote(self, consumed: Mapping[str, int]) -> None:
+        """Count what callers consumed on another server. At most, they have nothing left."""
+        now = self._now()
+        for caller, count in consumed.items():
+            full_at = max(self._full_at.get(caller, 0.0), now)
+            self._remember(caller, max(full_at, min(full_at + count * self._interval_s, now + 60)))
+
+    def _remember(self, caller: str, full_at: float) -> None:
+        if caller not in self._full_at and len(self._full_at) >= MAX_TRACKED_CALLERS:
+            self._evict(self._now())
+        self._full_at[caller] = full_at
 
     def _evict(self, now: float) -> None:
         self._full_at = {who: full_at for who, full_at in self._full_at.items() if full_at > now}
         while len(self._full_at) >= MAX_TRACKED_CALLERS:  # memory stays bounded even if all callers come at once
             del self._full_at[next(iter(self._full_at))]
+
+
+@lru_cache(4096)
+def _digest(who: str) -> str:
+    return blake2b(who.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 class ConcurrencyLimit:
@@ -191,18 +215,3 @@ def _require_room(used: int, own: int, more: int, limit: int) -> None:
 
 REQUEST_MEMORY = MemoryBudget(128 * 1024 * 1024)
 """The budget of this process. The setting `bodies_bytes` changes it."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one caller may take: requests are counted per key, streams per user. Runs are limited by the engine."""
-
-    requests: RateLimit
-    streams: ConcurrencyLimit
-
-
-def make_limits(*, requests_per_minute: int = 0, streams: int = 0) -> Limits:
-    """Create limits; 0 means none."""
-    return Limits(
-        requests=RateLimit(requests_per_minute, "requests"),
-        streams=ConcurrencyLimit(streams, "open streams"),
-    )
