@@ -13,7 +13,17 @@ from dragoman.core import session_archive
 from dragoman.core.content import AssistantMessage, Call, SystemMessage, Text, Thinking, ToolMessage, UserMessage
 from dragoman.core.ids import fork_loop
 from dragoman.core.refusals import Invalid, LimitExceeded
-from dragoman.core.session_archive import ArchivedTurn, messages_of, read_archive, warnings_of
+from dragoman.core.session_archive import (
+    MAX_CONTAINERS,
+    MAX_LOOP_DEPTH,
+    MAX_PARTS,
+    MAX_TURNS,
+    MAX_VALUES,
+    ArchivedTurn,
+    messages_of,
+    read_archive,
+    warnings_of,
+)
 from tests.core.archives import FILES, MANIFEST, SequentialIds, packed
 from tests.requirements import requirement
 
@@ -119,6 +129,46 @@ def test_too_many_messages_and_too_deep_results_are_refused(monkeypatch: pytest.
     }
     with pytest.raises(Invalid, match="nested too deeply"):
         messages_of(turns(step), SequentialIds())
+
+
+@requirement("blade:archive:bounds")
+def test_sub_agents_inside_one_another_are_limited() -> None:
+    """Their results are appended one inside the other."""
+
+    def nested(depth: int) -> tuple[ArchivedTurn, ...]:
+        return turns(
+            *[
+                {
+                    "role": "assistant",
+                    "loop_id": "root" if number == 0 else f"fork:c{number - 1}",
+                    "blocks": [{"type": "tool_use", "tool_call_id": f"c{number}"}],
+                    "tool_calls": [{"id": f"c{number}", "tool_name": "Agent", "result": "x"}],
+                }
+                for number in range(depth + 1)
+            ]
+        )
+
+    assert len(messages_of(nested(MAX_LOOP_DEPTH), SequentialIds())) == 2 * (MAX_LOOP_DEPTH + 1)
+    with pytest.raises(LimitExceeded, match="inside one another"):
+        messages_of(nested(5000), SequentialIds())
+
+
+@requirement("blade:archive:bounds")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'[%s{"role":"user"}]' % (b'{"role":"user"},' * MAX_TURNS), "the number of turns"),
+        (b'[{"role":"user","blocks":[%s{"type":"x"}]}]' % (b'{"type":"x"},' * MAX_PARTS), "of blocks and calls"),
+        (b'[{"role":"user","blocks":[{"type":"text","content":[%s{}]}]}]' % (b"{}," * MAX_CONTAINERS), "of values"),
+        (b'[{"role":"user","blocks":[{"type":"text","content":[%s0]}]}]' % (b"0," * MAX_VALUES), "of values"),
+    ],
+    ids=["turns", "blocks", "objects", "numbers"],
+)
+def test_an_archive_of_very_many_small_things_is_refused_before_it_fills_the_memory(
+    content: bytes, message: str
+) -> None:
+    with pytest.raises(LimitExceeded, match=message):
+        read_archive(packed({**FILES, "turns.json": content}))
 
 
 # --- untrusted archives -----------------------------------------------------------------------------------------------

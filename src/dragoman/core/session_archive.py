@@ -46,6 +46,14 @@ MAX_METADATA_BYTES = 1024 * 1024
 """The limit for the manifest and for the session."""
 MAX_ENTRIES = 1000
 MAX_MESSAGES = 20_000
+MAX_TURNS = 2 * MAX_MESSAGES
+MAX_PARTS = 100_000
+"""The limit for the blocks and the calls of all turns together."""
+MAX_CONTAINERS, MAX_VALUES = 1_000_000, 10_000_000
+"""The limits for JSON's brackets and commas, also those in texts: nothing else bounds the memory for small values, of
+which an archive of a few kilobytes may have a hundred million."""
+MAX_LOOP_DEPTH = 100
+"""The limit for sub-agents inside one another."""
 _QUESTION_ABOUT_CALL = re.compile(r"(perm|ask[1-9][0-9]*)_")
 """Begins the ids of calls that are questions about another call: whether it may run, or what it asks itself."""
 INTERRUPTED_CALL_RESULT = "Tool call interrupted: the session was exported while it ran"
@@ -159,6 +167,10 @@ def read_archive(packed: bytes) -> Archive:
                 raise Invalid(f"must be an archive of format {ARCHIVE_FORMAT} {ARCHIVE_VERSION}", path="file")
             session = _read_entry(archive, entries, "session.json", ArchivedSession, MAX_METADATA_BYTES)
             turns = _read_entry(archive, entries, "turns.json", tuple[ArchivedTurn, ...], MAX_TURNS_BYTES)
+            if len(turns) > MAX_TURNS:
+                raise LimitExceeded("the number of turns in the archive", MAX_TURNS, path="file")
+            if sum(len(turn.blocks) + len(turn.tool_calls) for turn in turns) > MAX_PARTS:
+                raise LimitExceeded("the number of blocks and calls in the archive", MAX_PARTS, path="file")
             return Archive(manifest, session, turns)
     except (BadZipFile, ZlibError, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
         # The library raises these for bytes that are not an archive, are truncated, encrypted, or compressed otherwise.
@@ -185,6 +197,8 @@ def _read_entry(archive: ZipFile, entries: dict[str, ZipInfo], name: str, kind: 
         raise LimitExceeded(f"{name} in the archive", max_bytes, path="file")
     with archive.open(entry) as file:
         content = file.read(max_bytes + 1)
+    if content.count(b"{") + content.count(b"[") > MAX_CONTAINERS or content.count(b",") > MAX_VALUES:
+        raise LimitExceeded(f"the number of values of {name} in the archive", MAX_CONTAINERS, path="file")
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -235,6 +249,8 @@ class _MessageConverter:
         self._new_id = new_id
         self._messages: list[Message] = []
         self._call_ids: dict[str, CallId] = {}
+        self._depths: dict[LoopId, int] = {ROOT: 0}
+        """How many sub-agents a loop is inside of, also of loops that calls might start."""
         self._pending_results: dict[LoopId, list[tuple[ArchivedCall, CallId]]] = {}
         """The results of each loop's newest step that are not appended yet."""
 
@@ -256,7 +272,10 @@ class _MessageConverter:
         call_id = self._call_ids.get(public_id.removeprefix("fork:"))
         if call_id is None:
             raise Invalid(f"has a turn of a loop that no call started: {public_id[:80]!r}", path="file")
-        return fork_loop(call_id)
+        loop = fork_loop(call_id)
+        if self._depths[loop] > MAX_LOOP_DEPTH:
+            raise LimitExceeded("the number of sub-agents inside one another", MAX_LOOP_DEPTH, path="file")
+        return loop
 
     def _append_results(self, loop: LoopId) -> None:
         """Append the results of a loop's newest step, after those of the sub-agents below it."""
@@ -296,6 +315,7 @@ class _MessageConverter:
                 case ArchivedBlock(type="tool_use", tool_call_id=str(name)) if name in calls:
                     call = calls.pop(name)
                     call_id = self._call_ids[name] = CallId(self._new_id())
+                    self._depths[fork_loop(call_id)] = self._depths[loop] + 1
                     arguments = block.content if isinstance(block.content, dict) else {}
                     blocks.append(Call(call_id=call_id, name=call.tool_name, input=arguments))
                     results.append((call, call_id))
