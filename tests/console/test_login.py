@@ -1,5 +1,6 @@
 """Logging in to the console at a real identity provider: code flow with PKCE, renewed tokens, logging out."""
 
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -99,4 +100,27 @@ async def test_an_answer_that_nobody_asked_for_logs_nobody_in(login_page: Consol
     await page.page.go(f"{page.url}/?code=somebodys&state=guessed")
     await page.wait_for_text("and then return here")
     assert await page.run(STORED) is None
+    page.console.clear()
+
+
+PENDING = "sessionStorage.getItem('dragoman.pending-login')"
+
+
+@pytest.mark.parametrize(
+    "answer", ["code=somebodys&state=guessed", "code=somebodys", "code=x&state=STATE&iss=https://evil"]
+)
+async def test_an_answer_to_another_login_or_of_another_provider_logs_nobody_in(
+    login_page: ConsolePage, answer: str
+) -> None:
+    """Otherwise a link could log the user in as an attacker, or hand the code's proof to another provider."""
+    page = login_page
+    await page.open()
+    await page.press("Log in")
+    await page.until("document.querySelector('input[name=login]')")
+    await page.page.go(f"{page.url}/healthz")
+    state = json.loads(await page.run(PENDING))["state"]
+    assert len(state) == 43, "32 random bytes"
+    await page.page.go(f"{page.url}/?{answer.replace('STATE', state)}")
+    await page.wait_for_text("The login did not succeed")
+    assert await page.run(f"[{STORED}, {PENDING}, location.search]") == [None, None, ""]
     page.console.clear()

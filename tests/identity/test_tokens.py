@@ -201,6 +201,41 @@ def hmac_of(key: bytes, message: str) -> bytes:
     return hmac.new(key, message.encode(), hashlib.sha256).digest()
 
 
+def encoded(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        '{"alg":"ES256","kid":"first","x":' + "[" * 9000 + "]" * 2000 + "}",
+        '{"alg":"ES256","kid":"first","x":' + "9" * 9000 + "}",
+        '{"alg":["ES256"],"kid":"first"}',
+        '{"alg":"ES256","kid":["first"]}',
+        '{"alg":"ES256","kid":{"a":1}}',
+        '{"alg":"ES256","kid":"first","typ":["JWT"]}',
+        '{"alg":"ES256","kid":"../../first"}',
+        '{"alg":"ES256","kid":"first\\u0000"}',
+        '{"alg":"ES256","kid":"first","b64":false,"crit":["b64"]}',
+        '{"alg":"ES256","kid":"first","crit":"b64"}',
+        '{"alg":"ES256","kid":"first","jku":"http://127.0.0.1:1/keys","x5u":"http://127.0.0.1:1/cert"}',
+        '["alg"]',
+        "null",
+    ],
+)
+async def test_a_header_of_any_form_is_a_refusal_and_nothing_in_it_is_fetched(world: World, header: str) -> None:
+    _, body, signature = world.provider.token().split(".")
+    await world.refusal(f"{encoded(header)}.{body}.{signature}")
+    assert set(world.provider.requests) <= {"/.well-known/openid-configuration", "/jwks"}
+
+
+@pytest.mark.parametrize("body", ["[" * 9000, "[]", "null", '{"exp":' + "9" * 5000 + "}", "\xff", '{"exp":NaN}'])
+async def test_a_signed_body_of_any_form_is_a_refusal(world: World, body: str) -> None:
+    await world.refusal(
+        jwt.api_jws.encode(body.encode("latin-1"), world.provider.keys["first"], "ES256", {"kid": "first"})
+    )
+
+
 async def test_a_key_is_used_only_with_the_algorithm_that_it_is_published_for(world: World) -> None:
     key = rsa.generate_private_key(65537, 2048)
     published = {**jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": "rsa"}
