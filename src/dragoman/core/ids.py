@@ -1,6 +1,6 @@
 """The identifiers of the domain, created and parsed in one place. Pure: time and randomness are passed in.
 
-The server's ids are UUIDs of version 7 (RFC 9562): they sort by creation time, and 74 bits are random.
+The server's ids are UUIDs of version 7 (RFC 9562): they sort by creation time, and 72 bits are random.
 """
 
 import re
@@ -18,9 +18,6 @@ ROOT = LoopId("root")
 """The loop of the session's own agent; every other loop is a sub-agent's."""
 
 _FORK = "fork:"
-_LOW_62 = (1 << 62) - 1
-_VERSION_7 = 7 << 76
-_VARIANT = 1 << 63
 _UUID = re.compile("[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 
 
@@ -29,11 +26,19 @@ def uuid7(unix_ms: int, tail: int) -> str:
 
     Args:
         unix_ms: milliseconds since 1970, less than 2**48.
-        tail: the other 74 bits; of two ids in the same millisecond, the one with the greater tail sorts later.
+        tail: 72 bits; of two ids in the same millisecond, the one with the greater tail sorts later.
     """
-    number = unix_ms << 80 | _VERSION_7 | tail >> 62 << 64 | _VARIANT | tail & _LOW_62
-    digits = f"{number:032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return uuid7_head(unix_ms) + uuid7_tail(f"{tail:018x}")
+
+
+def uuid7_head(unix_ms: int) -> str:
+    """The first part of `uuid7`, up to the version."""
+    return f"{unix_ms >> 16:08x}-{unix_ms & 0xFFFF:04x}-7"
+
+
+def uuid7_tail(digits: str) -> str:
+    """The rest, from 18 hexadecimal digits. The variant needs two bits, and two more are not used."""
+    return f"{digits[:3]}-8{digits[3:6]}-{digits[6:]}"
 
 
 def parse_session_id(text: str) -> SessionId | None:

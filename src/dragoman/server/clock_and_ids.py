@@ -4,12 +4,10 @@ import os
 import time
 from datetime import UTC, datetime
 
-from dragoman.core.ids import uuid7
+from dragoman.core.ids import uuid7_head, uuid7_tail
 
-_POOL_BYTES = 8192
-_STEP_BYTES = 6
-_TAIL_BYTES = 10
-_TAIL_BITS = 74
+_BATCH = 128
+_TAIL_DIGITS = 18
 
 
 class SystemClock:
@@ -23,29 +21,25 @@ class SystemClock:
 class RandomIds:
     """Generates UUIDv7 ids from the system's randomness, read in blocks: a system call per id would take 60 µs.
 
-    Within a millisecond each id is the previous one plus a random step, so ids sort by creation and stay unguessable.
+    The random parts of a block are used in ascending order, so ids sort by creation. The next one stays unguessable:
+    between two of them there are about 2**65 others.
     """
 
     def __init__(self) -> None:
-        self._pool = b""
-        self._pool_offset = 0
+        self._tails: list[str] = []
+        """The random parts of the next ids, the last one first."""
         self._ms = 0
-        self._tail = 0
+        self._head = ""
+        """The part that all ids of the millisecond share."""
 
     def new(self) -> str:
         """Return a new id."""
         ms = time.time_ns() // 1_000_000
+        if not self._tails:
+            digits = os.urandom(_BATCH * _TAIL_DIGITS // 2).hex()
+            starts = range(0, len(digits), _TAIL_DIGITS)
+            self._tails = sorted([uuid7_tail(digits[at : at + _TAIL_DIGITS]) for at in starts], reverse=True)
+            ms = max(ms, self._ms + 1)  # the parts begin again with small ones
         if ms > self._ms:
-            self._ms, self._tail = ms, self._random(_TAIL_BYTES) >> 8  # the top bits leave room for the steps
-        else:
-            self._tail += 1 + self._random(_STEP_BYTES)
-            if self._tail >> _TAIL_BITS:
-                self._ms, self._tail = self._ms + 1, self._random(_TAIL_BYTES) >> 8
-        return uuid7(self._ms, self._tail)
-
-    def _random(self, size: int) -> int:
-        at = self._pool_offset
-        if at + size > len(self._pool):
-            self._pool, at = os.urandom(_POOL_BYTES), 0
-        self._pool_offset = at + size
-        return int.from_bytes(self._pool[at : self._pool_offset])
+            self._ms, self._head = ms, uuid7_head(ms)
+        return self._head + self._tails.pop()
