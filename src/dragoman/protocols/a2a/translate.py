@@ -252,7 +252,6 @@ class TaskFold:
         if type(record) is Piece:
             self.feed_piece(record)
             return None
-        assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         match self.phase:
             case "queued":
                 return self._feed_queued(record)

@@ -184,7 +184,6 @@ class Translator:
         """The events of a record, in order; none for records outside the run."""
         if type(record) is Piece:
             return [text_content(record)] if self.extends_text(record) else self._on_piece(record)
-        assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         event = record.event
         if type(event) is RunStarted and event.run_id == self._run_id:
             at = milliseconds(record.at)

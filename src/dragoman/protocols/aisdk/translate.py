@@ -136,7 +136,7 @@ class TurnChunks:
     def feed(self, record: Record) -> list[Chunk]:
         """The chunks of a record, in order."""
         was_running = self._run is not None
-        chunks = self._piece(record) if type(record) is Piece else self._event(record)  # type: ignore[arg-type]
+        chunks = self._piece(record) if type(record) is Piece else self._event(record)
         if not (was_running or self._run is not None or self._is_history or self.is_over):
             self._between += chunks
             return []

@@ -15,7 +15,6 @@ from dragoman.core.content import Json, JsonObject
 from dragoman.core.events import (
     CallOpened,
     CallSettled,
-    LoggedEvent,
     MessageAdded,
     RunStarted,
     RunStopped,
@@ -193,7 +192,6 @@ class TurnSummary:
                 self.said = ("" if self._is_said else self.said) + record.text
                 self.said, self.called, self._is_said = self.said[-SAID_CHARS:], "", False
             return
-        assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         self.began_at, self.changed_at = self.began_at or record.at, record.at
         message = self._assembler.feed(record)
         if isinstance(message, core.AssistantMessage) and message.loop == ROOT:

@@ -152,7 +152,6 @@ class ResponseEvents:
                 return b""
             head, middle, tail = self._delta
             return b"%b%d%b%b%b" % (head, number, middle, encode_json(record.text), tail)
-        assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         if self._is_end_pending and not isinstance(record.event, RunStopped):
             self._finish_item()
         self._event(record)

@@ -85,7 +85,6 @@ class Projection:
                 return []
             step.append_text(record.index, record.kind, record.text)
         else:
-            assert isinstance(record, LoggedEvent), "a record is a piece or an event"
             self._apply_event(record)
         return self.emitter.take_events()
 
