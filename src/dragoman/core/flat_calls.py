@@ -32,7 +32,8 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, MessageId
 from dragoman.core.tools import FORK
 
-_EVENTS = frozenset({BlockClosed, MessageClosed, RunStarted, RunStopped, CallOpened, CallSettled, CallParked})
+FLAT_EVENTS = frozenset({BlockClosed, MessageClosed, RunStarted, RunStopped, CallOpened, CallSettled, CallParked})
+"""The types of events that `FlatCalls` looks at; it gives all others as they are."""
 
 _NO_CALLS: frozenset[CallId] = frozenset()
 
@@ -56,7 +57,7 @@ class FlatCalls:
     def feed(self, logged: LoggedEvent) -> Sequence[LoggedEvent]:
         """The events in place of the next one."""
         event = logged.event
-        if type(event) not in _EVENTS:
+        if type(event) not in FLAT_EVENTS:
             return (logged,)
         if (type(event) is BlockClosed or type(event) is MessageClosed) and not (self._step and event.loop == ROOT):
             return (logged,)

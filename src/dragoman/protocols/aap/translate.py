@@ -26,7 +26,7 @@ from dragoman.core.events import (
     SettingsChange,
 )
 from dragoman.core.events import StopReason as CoreStop
-from dragoman.core.flat_calls import FlatCalls
+from dragoman.core.flat_calls import FLAT_EVENTS, FlatCalls
 from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
@@ -388,14 +388,17 @@ class TurnFrames:
                 return b""
             self.count = number = self.count + 1
             return b"" if number <= self._skip else _newest_frame.of(record, self._prefix, number)
-        assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         event = record.event
         if type(event) is BlockClosed:
             self._blocks.append(record)
-        elif type(event) is MessageOpened and event.loop == ROOT:
-            self._blocks = [record]
+        elif type(event) is MessageOpened:
+            if event.loop == ROOT:
+                self._blocks = [record]
+            return b""
         elif type(event) is MessageClosed and event.status == "cut" and event.loop == ROOT:
             return self._cut(record)
+        elif type(event) not in FLAT_EVENTS:
+            return b""
         shown = self._calls.feed(record)
         return self._event(shown[0]) if len(shown) == 1 else b"".join(map(self._event, shown))
 
