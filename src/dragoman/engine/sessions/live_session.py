@@ -155,10 +155,12 @@ class LiveSession:
             if type(record) is Piece:
                 self._apply_piece(record)
                 size += len(record.text)
-            elif type(record) is LoggedEvent:
+            else:
                 size += self._apply_event(record)
-        self._outbox.in_flight, self._outbox.in_flight_bytes = records, size
-        self._outbox.resume(cursor_of(records[-1]))
+        outbox = self._outbox
+        outbox.in_flight, outbox.in_flight_bytes = records, size
+        outbox.in_flight_events = [record for record in records if type(record) is LoggedEvent]
+        outbox.resume(cursor_of(records[-1]))
         self.publish()
 
     def _apply_event(self, logged: LoggedEvent) -> int:
@@ -192,7 +194,7 @@ class LiveSession:
         """
         if self._failure is not None:
             raise _without_frames(self._failure)
-        plain = [encode_plain(event) for event in events]
+        plain = list(map(encode_plain, events))
         outbox, state, at = self._outbox, self.state, self._clock.now()
         if idempotency_record is not None:
             outbox.add_record(idempotency_record)
@@ -260,7 +262,7 @@ class LiveSession:
         if self._failure is not None:
             return ()
         outbox, creation = self._outbox, self._creation
-        created, created_bytes = outbox.in_flight, outbox.in_flight_bytes
+        created, created_events, created_bytes = outbox.in_flight, outbox.in_flight_events, outbox.in_flight_bytes
         append = outbox.collect(self.state, self.epoch, self.blocks.values())
         if append is not None and append.head is not None:
             self.claimed_until = 0.0  # writing the state at rest releases the claim
@@ -270,6 +272,7 @@ class LiveSession:
         if append is None:
             return (creation,)
         outbox.in_flight = [*created, *outbox.in_flight]
+        outbox.in_flight_events = [*created_events, *outbox.in_flight_events]
         outbox.in_flight_bytes += created_bytes
         return creation, append
 
@@ -277,13 +280,13 @@ class LiveSession:
         """Show the readers what was collected last: it is durable now."""
         outbox, buffer = self._outbox, self.replay_buffer
         records, outbox.in_flight = outbox.in_flight, []
+        events, outbox.in_flight_events = outbox.in_flight_events, ()
         outbox.settle_kept()
         if not records:
             return
-        before = buffer.cursor.seq
         buffer.publish(records, outbox.in_flight_bytes)
-        if buffer.cursor.seq > before and self.on_events is not None:
-            self.on_events(self, [record for record in records if type(record) is LoggedEvent])
+        if events and self.on_events is not None:
+            self.on_events(self, events)
         if not self.reference_count and self.state.run is None:
             buffer.clear()
 

@@ -46,6 +46,7 @@ class Outbox:
         "has_unsaved_settings",
         "in_flight",
         "in_flight_bytes",
+        "in_flight_events",
     )
 
     def __init__(self, written_seq: int) -> None:
@@ -53,6 +54,8 @@ class Outbox:
         """Whether the stored settings are older than those of the state."""
         self.in_flight: list[Record] = []
         """The records that were collected last, until they are durable and published."""
+        self.in_flight_events: Sequence[LoggedEvent] = ()
+        """The events among them."""
         self.in_flight_bytes = 0
         """Their size in their stored form."""
         self._is_new = False
@@ -150,6 +153,7 @@ class Outbox:
         )
         if payloads or self._kept_waiter:
             self._add_events_to(append, state, records)
+        self.in_flight_events = append.events
         return append
 
     def _add_events_to(self, append: Append, state: SessionState, records: Sequence[Record]) -> None:
