@@ -274,19 +274,23 @@ def admit(
         raise SessionBusy
     if not request.messages and not request.answers:
         raise Invalid("there is neither a message nor an answer", path="messages")
-    targets = _resolve(state, request, resolved) if request.answers else []
-    change = _with_trust(state.settings, change, targets, request.answers)
+    settled, answered = _Settled([], has_calls_to_run=False), set[CallId]()
+    if request.answers:
+        targets = _resolve(state, request, resolved)
+        change = _with_trust(state.settings, change, targets, request.answers)
+        settled = _settle(targets, request.answers, spec, state.settings, change, by=by, new_id=new_id)
+        answered = {call.call.call_id for call in targets}
     events: list[Event] = [] if change.is_empty() else [SettingsChanged(change=change)]
-    settled = _settle(targets, request.answers, spec, state.settings, change, by=by, new_id=new_id)
-    answered = {call.call.call_id for call in targets}
-    if request.messages:
-        open_calls = [call for call in state.calls.values() if not _is_answered(state, call, answered)]
-        events += _cancel_calls(state, open_calls, CANCELLED_BY_NEW_MESSAGE, new_id)
-    elif any(call.call.call_id not in answered for call in state.waiting_calls()):
-        return Admission([*events, *settled.events], None)
-    has_calls_to_run = settled.has_calls_to_run or any(
-        call.kind == "fork" and _is_answered(state, call, answered) for call in state.calls.values()
-    )
+    has_calls_to_run = settled.has_calls_to_run
+    if state.calls:
+        if request.messages:
+            open_calls = [call for call in state.calls.values() if not _is_answered(state, call, answered)]
+            events += _cancel_calls(state, open_calls, CANCELLED_BY_NEW_MESSAGE, new_id)
+        elif any(call.call.call_id not in answered for call in state.waiting_calls()):
+            return Admission([*events, *settled.events], None)
+        has_calls_to_run = has_calls_to_run or any(
+            call.kind == "fork" and _is_answered(state, call, answered) for call in state.calls.values()
+        )
     run_id, messages = RunId(new_id()), _user_messages(request, new_id)
     started = RunStarted(
         run_id=run_id,
@@ -354,8 +358,6 @@ def _with_trust(
 
     Who allows a repeat has decided about this call alone.
     """
-    if not answers:
-        return change
     names = {
         call.call.name
         for call, answer in zip(targets, answers, strict=True)

@@ -118,8 +118,8 @@ def effective_options(
     spec: AgentSpec, settings: SessionSettings, decrypt_secret: Callable[[str], str]
 ) -> Mapping[str, str]:
     """The agent's effective options: the session's values, else the declared defaults. Secrets are in plain text."""
-    values: dict[str, str] = {}
-    for option in spec.options:
-        value = settings.options.get(option.name, option.default)
-        values[option.name] = decrypt_secret(value.ciphertext) if isinstance(value, EncryptedValue) else value
-    return MappingProxyType(values)
+    options = {option.name: option.default for option in spec.options}
+    for name, value in settings.options.items():
+        if name in options:
+            options[name] = decrypt_secret(value.ciphertext) if isinstance(value, EncryptedValue) else value
+    return MappingProxyType(options)

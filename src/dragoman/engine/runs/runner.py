@@ -1,7 +1,6 @@
 """Runs: starting, executing, stopping and parking them, and recovering them after a crash."""
 
 import asyncio
-from contextlib import suppress
 from typing import NamedTuple
 
 import structlog
@@ -339,10 +338,8 @@ class Runner:
         RUNS_ACTIVE.dec()
         if live.run_task is task:
             live.run_task = None
-        with suppress(asyncio.CancelledError):
-            error = task.exception()
-            if error is not None:
-                log.error("run's task failed", session_id=live.state.session_id, exc_info=error)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("run's task failed", session_id=live.state.session_id, exc_info=error)
 
     def _write_run_stopped(self, live: LiveSession, run_id: RunId, end: RunEnd) -> None:
         """Write the run's end, and start the next queued run."""

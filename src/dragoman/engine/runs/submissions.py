@@ -111,8 +111,9 @@ class Submissions:
         change = check_change(spec, settings, request.change, self._encrypt_secret, self._limits)
         change = admission.with_listing(settings, request, change)
         check_messages(spec, request.messages, self._limits)
-        for text in (*request.system, request.metadata.instructions or ""):
-            check_content(spec, text, self._limits, "instructions")
+        for text in (*request.system, request.metadata.instructions):
+            if text:
+                check_content(spec, text, self._limits, "instructions")
         for answer in request.answers:
             check_answer(spec, answer, self._limits)
         await self._run_limit.require_tokens(live.state.owner, request.metadata.key_id)
