@@ -66,7 +66,8 @@ def principal_of(request: Request) -> Principal:
 def enter_request(principal: Principal, scope: Scope) -> None:
     """Have everything that the current task does, and the tasks that it starts, be done in the name of a caller."""
     ACTOR.set(actor_of(principal, scope))
-    HOPS.set(parse_hops(header(scope, _HOPS_HEADER)))
+    if (hops := header(scope, _HOPS_HEADER)) is not None:
+        HOPS.set(parse_hops(hops))
 
 
 def actor_of(principal: Principal, scope: Scope) -> Actor:

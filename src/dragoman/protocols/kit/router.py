@@ -55,12 +55,22 @@ class _Node:
         self.routes: dict[str, Route] = {}
 
     def find(self, parts: Sequence[str], method: str) -> RouteMatch | None:
-        if not parts:
-            return RouteMatch(self.routes, {}) if self.routes else None
-        node = self.parts.get(parts[0])
+        node = self
+        for at, part in enumerate(parts):
+            following = node.parts.get(part)
+            if node.variable is not None and part:
+                return node._find_among(following, node.variable, parts[at:], method)
+            if following is None:
+                return None
+            node = following
+        return RouteMatch(node.routes, {}) if node.routes else None
+
+    def _find_among(
+        self, node: "_Node | None", variable: "_Node", parts: Sequence[str], method: str
+    ) -> RouteMatch | None:
+        """Find a path whose first part may be written out, or be the value of a variable, alone or with others."""
         match = None if node is None else node.find(parts[1:], method)
-        variable = self.variable
-        if match is not None or variable is None or not parts[0]:
+        if match is not None:
             return match
         for length in range(1, len(parts) + 1) if variable.is_path else (1,):  # the shortest value that fits
             found = variable.find(parts[length:], method)
