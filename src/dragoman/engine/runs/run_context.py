@@ -210,12 +210,10 @@ class LoopRun:
     def emit(self, text: str) -> bool:
         """Add text to the answer. This is the hot path of every delta: an append, and little else."""
         deltas = self._pending_deltas
-        if deltas is None:
+        if not deltas:  # no text block is open, or this is its first delta since the last commit started
             return self._grow("text", text)
-        if not deltas:
-            self.live.schedule_commit()
         deltas.append(text)
-        self._drain_budget = left = self._drain_budget - DELTA_COST - len(text)
+        self._drain_budget = left = self._drain_budget - (DELTA_COST + len(text))  # one large number less
         return left < 0
 
     def think(self, text: str) -> bool:
