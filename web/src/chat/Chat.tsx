@@ -16,7 +16,6 @@ import { Conversation, type Entry } from "./conversation";
 import { draftOf } from "./drafts";
 import { Feed } from "./Feed";
 import { Header } from "./Header";
-import { sessions } from "./list";
 import { AnswerFoot, InspectLink, TurnView } from "./Turn";
 import { isMessage, type Turn } from "./wire";
 
@@ -27,8 +26,6 @@ const NOT_FOUND = new Set([403, 404]);
 export function Chat({ id }: { id: string }) {
     const conversation = useMemo(() => new Conversation(id), [id]);
     useEffect(() => () => conversation.close(), [conversation]);
-    const isRunning = conversation.isRunning.value;
-    useEffect(() => void sessions.refresh(), [isRunning]);
     useEscape(conversation);
     const error = conversation.error.value;
     if (!conversation.isLoaded.value && error !== null) {

@@ -25,7 +25,7 @@ export function Header() {
     useEffect(() => {
         if (detail !== null) document.title = `${detail.intent || t("chat.untitled")} · Dragoman`;
     }, [detail?.intent]);
-    const doing = (work: Promise<unknown>): void => void work.then(() => sessions.refresh(), showError);
+    const doing = (work: Promise<unknown>): void => void work.catch(showError);
     const remove = async (): Promise<void> => {
         const title = detail?.intent || t("chat.untitled");
         if (
@@ -41,6 +41,7 @@ export function Header() {
     };
     const compact = async (): Promise<void> => {
         await conversation.compact();
+        void sessions.refresh(); // no event says that the conversation is now the newest one
         showMessage(t("chat.compact-done"));
     };
     const isWritable = detail !== null && conversation.isWritable.value;

@@ -15,7 +15,6 @@ import { type Agent, agents, create, type Option } from "./agents";
 import { Composer } from "./Composer";
 import { firstMessages } from "./conversation";
 import { draftOf } from "./drafts";
-import { sessions } from "./list";
 import { send } from "./socket";
 import { messageOf, type Part } from "./wire";
 
@@ -51,7 +50,6 @@ function Start({ agents }: { agents: readonly Agent[] }) {
             await send("chat:send", { session_id: id, message: messageOf(parts) });
         } finally {
             if (address.peek() === here) go("conversations", id); // else the user has left
-            void sessions.refresh();
         }
     };
     const beginWith = async (text: string): Promise<void> => {

@@ -2,8 +2,9 @@
 import { signal } from "@preact/signals";
 import { api } from "../api/client";
 import { key } from "../api/key";
-import { watchSessions } from "./socket";
-import { bare, type Session, type SessionPage } from "./wire";
+import { Throttle } from "../api/throttle";
+import { type Updated, watchSessions } from "./socket";
+import { type Session, type SessionPage } from "./wire";
 
 const PAGE = 50;
 
@@ -15,17 +16,19 @@ class SessionList {
     readonly error = signal<unknown>(null);
     readonly isLoaded = signal(false);
     private loads = 0;
+    private isLoading = false;
     private wanted = PAGE;
+    private readonly loading = new Throttle(() => this.fetch(0, Math.min(200, this.wanted)));
 
     /** Reloads as many items as are shown, or were asked for meanwhile. */
     async refresh(): Promise<void> {
-        await this.fetch(0, Math.min(200, this.wanted));
+        await this.loading.now();
     }
 
     async search(query: string): Promise<void> {
         this.query.value = query;
         this.wanted = PAGE;
-        await this.fetch(0, PAGE);
+        await this.loading.now();
     }
 
     async more(): Promise<void> {
@@ -36,31 +39,29 @@ class SessionList {
 
     async remove(id: string): Promise<void> {
         await api.delete(`/api/sessions/${id}`);
-        this.items.value = this.items.peek().filter((each) => bare(each.id) !== id);
-        await this.refresh();
+        this.drop(`sess_${id}`);
     }
 
     /** Subscribes to live changes while a component is mounted. */
     follow(): () => void {
         const look = (): void => void (document.visibilityState === "visible" && this.refresh());
-        const stop = watchSessions((change) => {
-            if (this.items.peek().some((each) => each.id === change.session_id)) {
-                const { session_id: id, ...changes } = change;
-                this.items.value = this.items.peek().map((each) => (each.id === id ? { ...each, ...changes } : each));
-            }
-            look();
-        });
+        const stop = watchSessions(
+            (change) => this.changed(change),
+            () => this.refreshSoon(),
+        );
         document.addEventListener("visibilitychange", look);
         void this.refresh();
         return () => {
             stop();
             document.removeEventListener("visibilitychange", look);
+            this.loading.cancel();
         };
     }
 
     /** Clears the list when another user signs in. */
     forget(): void {
         this.loads += 1;
+        this.isLoading = false;
         this.items.value = [];
         this.wanted = PAGE;
         this.total.value = 0;
@@ -68,8 +69,36 @@ class SessionList {
         this.isLoaded.value = false;
     }
 
+    /**
+     * Applies a change. The changed conversation is then the newest one, and the server's order is known: the list is
+     * loaded only for a conversation that it does not show, for what was deleted, and if a search may find something else.
+     */
+    private changed({ session_id: id, deleted, ...changes }: Updated): void {
+        const before = this.items.peek();
+        const session = before.find((each) => each.id === id);
+        if (deleted) this.drop(id);
+        else if (session !== undefined) {
+            const changed = { ...session, ...changes, updated_at: new Date().toISOString() };
+            const others = before.filter((each) => each !== session);
+            const place = changed.is_pinned ? 0 : others.filter((each) => each.is_pinned).length;
+            this.items.value = [...others.slice(0, place), changed, ...others.slice(place)];
+        }
+        const isApplied = session !== undefined && !deleted && this.query.peek() === "";
+        if (!isApplied || this.isLoading) this.refreshSoon(); // an answer on its way may be older than the change
+    }
+
+    /** Nothing is loaded while nobody sees the page. `follow` loads it when somebody does. */
+    private refreshSoon(): void {
+        if (document.visibilityState === "visible") this.loading.soon();
+    }
+
+    private drop(id: string): void {
+        this.items.value = this.items.peek().filter((each) => each.id !== id);
+    }
+
     private async fetch(offset: number, limit: number): Promise<void> {
         const load = ++this.loads;
+        this.isLoading = true;
         try {
             const page = await api.get<SessionPage>("/api/sessions", { q: this.query.peek(), offset, limit });
             if (load !== this.loads) return;
@@ -82,6 +111,8 @@ class SessionList {
             this.isLoaded.value = true;
         } catch (error) {
             if (load === this.loads) this.error.value = error;
+        } finally {
+            if (load === this.loads) this.isLoading = false;
         }
     }
 }

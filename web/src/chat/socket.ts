@@ -29,7 +29,13 @@ export interface Listener {
 }
 
 /** `reload`: the conversation was rewound, or continues on another branch. */
-export type Updated = { session_id: string; reload?: boolean } & Partial<Session>;
+export type Updated = { session_id: string; reload?: boolean; deleted?: boolean } & Partial<Session>;
+interface Watcher {
+    changed(change: Updated): void;
+    /** As a listener's. */
+    connected(): void;
+}
+
 interface Ack {
     status: string;
     code?: string;
@@ -48,7 +54,7 @@ let connection: Socket | null = null;
 /** What the connection was opened with. */
 let sent: string | null = null;
 const listeners = new Map<string, Listener>();
-const watchers = new Set<(change: Updated) => void>();
+const watchers = new Set<Watcher>();
 
 function connect(): Socket {
     if (connection !== null) return connection;
@@ -67,7 +73,7 @@ function connect(): Socket {
     addEventListener("online", () => void (connection === again && !again.connected && again.disconnect().connect()));
     connection.on("connect", () => {
         isConnected.value = true;
-        for (const each of listeners.values()) each.connected();
+        for (const each of [...listeners.values(), ...watchers]) each.connected();
     });
     connection.on("disconnect", (reason) => {
         isConnected.value = false;
@@ -84,7 +90,7 @@ function connect(): Socket {
     connection.on("turn:end", (event: TurnEvent) => of(event)?.turnEnd(event));
     connection.on("chat:end", (event: ChatEnd) => of(event)?.chatEnd(event));
     connection.on("system:notification", (event: Notice) => of(event)?.notice(event));
-    connection.on("session:updated", (event: Updated) => watchers.forEach((each) => each(event)));
+    connection.on("session:updated", (event: Updated) => watchers.forEach((each) => each.changed(event)));
     return connection;
 }
 
@@ -113,11 +119,13 @@ export function listen(session: string, listener: Listener): () => void {
     };
 }
 
-/** Subscribes to changes of any session's title, pin, memory setting or status. */
-export function watchSessions(listener: (change: Updated) => void): () => void {
-    watchers.add(listener);
+/** Subscribes to changes of any session's title, pin, memory setting or status. `connected` as of a listener, except that
+ *  it is not called for a connection that is open already. */
+export function watchSessions(changed: (change: Updated) => void, connected: () => void = () => undefined): () => void {
+    const watcher = { changed, connected };
+    watchers.add(watcher);
     connect();
-    return () => void watchers.delete(listener);
+    return () => void watchers.delete(watcher);
 }
 
 /** Sends an event and waits for the acknowledgement.

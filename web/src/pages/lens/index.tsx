@@ -4,6 +4,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { api } from "../../api/client";
 import { isReadOnly } from "../../api/key";
 import { useLoaded } from "../../api/loading";
+import { Throttle } from "../../api/throttle";
 import { watchSessions } from "../../chat/socket";
 import { bare } from "../../chat/wire";
 import { Empty, Failed } from "../../components/Empty";
@@ -31,7 +32,14 @@ export default function Page({ id }: { id: string }) {
     );
     const { value, error } = state.value;
     const newest = value?.items[0];
-    useEffect(() => watchSessions(() => void reload()), []); // titles change, and new sessions begin
+    useEffect(() => {
+        const loading = new Throttle(reload);
+        const unwatch = watchSessions(() => loading.soon()); // titles change, and new sessions begin
+        return () => {
+            unwatch();
+            loading.cancel();
+        };
+    }, []);
     useEffect(() => {
         if (id === "" && newest !== undefined) replace("lens", bare(newest.id));
     }, [id, newest]);
