@@ -26,6 +26,7 @@ from dragoman.engine.services.keys import KeyRing
 from dragoman.server import app
 from dragoman.server.admin_socket import CreateKey
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
+from dragoman.server.protocols import PROTOCOLS, ProtocolFactory
 from dragoman.server.runner import WEBSOCKET_CONNECTION
 from dragoman.server.stores import open_stores
 from dragoman.settings import Settings
@@ -56,9 +57,14 @@ class ManualClock:
         self._now += timedelta(**amount)
 
 
-def build(settings: Settings, agents: Sequence[Agent], clock: ManualClock | None) -> app.Application:
+def build(
+    settings: Settings,
+    agents: Sequence[Agent],
+    clock: ManualClock | None,
+    protocols: Sequence[ProtocolFactory] = PROTOCOLS,
+) -> app.Application:
     """Build the real app."""
-    return app.build(settings, agents=agents, clock=clock)
+    return app.build(settings, agents=agents, clock=clock, protocols=protocols)
 
 
 def settings_for(folder: Path, **changes: Any) -> Settings:
@@ -112,6 +118,7 @@ class AppServer:
         *,
         manual_clock: bool = False,
         keys: Mapping[str, str] | None = None,
+        protocols: Sequence[ProtocolFactory] = PROTOCOLS,
         **settings: Any,
     ) -> None:
         """Args:
@@ -119,6 +126,7 @@ class AppServer:
         agents: the agents beside the rehearsal agents.
         manual_clock: whether `clock` is the server's.
         keys: the API keys of a folder that is complete; None: they are created.
+        protocols: what may be mounted.
         settings: by name.
         """
         self.folder = folder
@@ -126,6 +134,7 @@ class AppServer:
         self.settings = settings_for(folder, **settings)
         self.clock = ManualClock()
         self._manual_clock = manual_clock
+        self._protocols = protocols
         self._is_complete = keys is not None
         self.keys: dict[str, str] = dict(keys or {})
         self.connection: AsgiClient
@@ -138,7 +147,7 @@ class AppServer:
             self.keys = await make_keys(self.settings)
 
     def build(self) -> app.Application:
-        return build(self.settings, self.agents, self.clock if self._manual_clock else None)
+        return build(self.settings, self.agents, self.clock if self._manual_clock else None, self._protocols)
 
     async def start(self) -> None:
         await self.prepare()

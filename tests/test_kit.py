@@ -16,7 +16,6 @@ from dragoman.protocols.kit.body import while_connected
 from dragoman.protocols.kit.errors import REQUEST_ERRORS, ErrorRow, ErrorTable
 from dragoman.protocols.kit.router import Route, Router
 from dragoman.protocols.kit.sse import PUSH_EXTENSION
-from dragoman.server import app
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
 from tests import toy_protocol
 from tests.asgi_client import Answer, Exchange
@@ -31,9 +30,10 @@ def mount_toy(context: ServerContext) -> MountedProtocol:
 
 
 @pytest.fixture
-async def toy_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppServer]:
-    monkeypatch.setattr(app, "PROTOCOLS", (*PROTOCOLS, mount_toy))
-    async with running_server(tmp_path, rehearsal=True, max_runs_per_user=1, max_streams_per_user=1) as server:
+async def toy_server(tmp_path: Path) -> AsyncIterator[AppServer]:
+    protocols = (*PROTOCOLS, mount_toy)
+    limits = {"max_runs_per_user": 1, "max_streams_per_user": 1}
+    async with running_server(tmp_path, protocols=protocols, rehearsal=True, **limits) as server:
         yield server
 
 

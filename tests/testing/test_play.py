@@ -1,5 +1,7 @@
 """`dragoman.testing`: what a test sees of an agent, and what it reads when something is wrong."""
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -203,3 +205,16 @@ def test_mistakes_are_explained(
 def test_a_script_is_a_list() -> None:
     with pytest.raises(TypeError, match=r"write Scripted\(\['Hello'\]\)"):
         Scripted("Hello")
+
+
+def test_a_conversation_loads_no_protocol() -> None:
+    """Not even one that is new."""
+    code = """
+import sys
+from dragoman import Agent
+from dragoman.testing import Scripted, play
+assert play(Agent("a"), "Hello", model=Scripted(["Hi"])).text == "Hi"
+print(*(name for name in sys.modules if name.startswith("dragoman.protocols.") and name.endswith(".http")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("", "")

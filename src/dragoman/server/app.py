@@ -58,7 +58,7 @@ from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.key_files import check_key_files, load_key_hasher
 from dragoman.server.logging import SECRETS
 from dragoman.server.oidc import ProviderLogin, make_token_verifier, open_issuer
-from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
+from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ProtocolFactory, ServerContext
 from dragoman.server.readiness import Readiness
 from dragoman.server.stores import Stores, open_stores, watch_for_changes
 from dragoman.server.worker_metrics import WorkerMetrics
@@ -86,8 +86,9 @@ class Application:
         clock: Clock,
         environ: Mapping[str, str],
         progress: Callable[[str], None],
-        worker: int | None = None,
-        resolve_model: ModelResolver | None = None,
+        worker: int | None,
+        resolve_model: ModelResolver | None,
+        protocols: Sequence[ProtocolFactory],
     ) -> None:
         self.settings = settings
         self.state: State = "starting"
@@ -120,6 +121,7 @@ class Application:
         self._stores: Stores
         self._bus: OpenedBus
         self._log: CountedLog
+        self._protocol_factories = protocols
         self._protocols: list[MountedProtocol] = []
         self._path_router = PathRouter(
             Router(default=ops_endpoints.not_found, lifespan=lambda _: self.running(), redirect_slashes=False)
@@ -345,7 +347,7 @@ class Application:
             transcriber=transcriber,
             readiness=readiness.check,
         )
-        for factory in PROTOCOLS:
+        for factory in self._protocol_factories:
             if (protocol := factory(context)) is not None:
                 self._protocols.append(protocol)
                 stack.push_async_callback(protocol.close)
@@ -408,6 +410,7 @@ def build(
     progress: Callable[[str], None] = lambda _: None,
     worker: int | None = None,
     resolve_model: ModelResolver | None = None,
+    protocols: Sequence[ProtocolFactory] = PROTOCOLS,
 ) -> Application:
     """Build a server. It opens nothing before it runs.
 
@@ -419,6 +422,7 @@ def build(
         progress: called with a line of text during slow steps of the start.
         worker: the number of this process among several that share the data folder and the port.
         resolve_model: returns the model for a name; defaults to those that the settings and `environ` give.
+        protocols: what may be mounted; the settings turn each of them off.
     """
     return Application(
         settings,
@@ -428,6 +432,7 @@ def build(
         progress=progress,
         worker=worker,
         resolve_model=resolve_model,
+        protocols=protocols,
     )
 
 

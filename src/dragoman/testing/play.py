@@ -199,7 +199,10 @@ async def play_async(
         raise TypeError(f"expected an agent, got {agent!r}")
     with TemporaryDirectory(prefix="dragoman-") as folder, logging_warnings():
         app = build(
-            _settings(folder, timeout_s), agents=[played], resolve_model=lambda _: model or Scripted([_no_model])
+            _settings(folder, timeout_s),
+            agents=[played],
+            resolve_model=lambda _: model or Scripted([_no_model]),
+            protocols=(),
         )
         async with app.running():
             conversation = _Conversation(app.engine, played, list(answers), dict(options or {}))
@@ -221,7 +224,7 @@ def _is_in_event_loop() -> bool:
 
 
 def _settings(folder: str, timeout_s: float) -> Settings:
-    """Settings of a server without protocols, on a store that need not survive a power failure."""
+    """Settings of a server on a store that need not survive a power failure."""
     return Settings(
         data=folder,
         synchronous="normal",
@@ -229,15 +232,6 @@ def _settings(folder: str, timeout_s: float) -> Settings:
         drain_s=0,
         agent_error_details=True,
         console=False,
-        aap=False,
-        ag_ui=False,
-        run_service=False,
-        agentscope=False,
-        openai=False,
-        mcp=False,
-        ai_sdk=False,
-        a2a=False,
-        blade=False,
     )
 
 
