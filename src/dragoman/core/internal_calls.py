@@ -4,20 +4,13 @@ The events keep their places, so that all positions stay the same. Only agents r
 """
 
 from collections.abc import Sequence
+from typing import get_args
 
-from dragoman.core.events import (
-    CallOpened,
-    CallSettled,
-    CallStarted,
-    LoggedEvent,
-    MessageClosed,
-    MessageOpened,
-    UnknownEvent,
-)
+from dragoman.core.events import Event, LoggedEvent, UnknownEvent
 from dragoman.core.stream import Record
 
 _PLACEHOLDER = UnknownEvent(event_type="internal", payload=b'{"type":"internal"}')
-_TYPES = frozenset({CallOpened, CallStarted, CallSettled, MessageOpened, MessageClosed})
+_TYPES = frozenset(each for each in get_args(Event) if "internal" in each.__struct_fields__)
 
 
 def without_internal_calls(records: Sequence[Record]) -> Sequence[Record]:

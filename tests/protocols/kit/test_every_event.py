@@ -1,21 +1,23 @@
 """Every event of the core is shown by each protocol, or listed here as one that the protocol has no form for.
 
 The translators ignore events that they do not name, because a later release may write others. So that none is forgotten
-by accident, this page says which ones they ignore on purpose.
+by accident, this page says which ones they ignore on purpose. The same for the modules that make messages of a log.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+import dragoman
 from dragoman.core.events import Event
 from tests.core import strategies
+from tests.event_names import named_events
 from tests.protocols.every_protocol import for_every_protocol
 
-PROTOCOLS = Path(__file__).parents[3] / "src" / "dragoman" / "protocols"
+SRC = Path(dragoman.__file__).parent
 EVENTS = {each.__name__ for each in get_args(Event)}
 SERVERS_OWN = {"RunResumed", "RunParked", "UnknownEvent"}
 """What a session records for the server alone."""
@@ -88,31 +90,65 @@ IGNORED: Mapping[str, set[str]] = for_every_protocol(
     variants=["chat_completions"],
 )
 
+OF_STEPS = {"MessageOpened", "BlockClosed", "CallOpened", "MessageClosed"}
+ON_THE_WAY = {"PlanUpdated", "StageChanged", "SharedStateReplaced", "CardUpdated"}
+NOT_IN_HISTORIES: Mapping[str, set[str]] = {
+    "core/history.py": {
+        *NOT_IN_STREAMS,
+        *("RunQueued", "RunStarted", "RunStopped", "CallParked"),
+        *ON_THE_WAY,  # no messages
+    },
+    "core/history_days.py": {
+        *NOT_IN_STREAMS,
+        *("RunQueued", "MessageOpened", "CallOpened", "CallParked"),
+        *ON_THE_WAY - {"CardUpdated"},
+    },
+    "protocols/agui/messages.py": {
+        *NOT_IN_STREAMS,
+        *("MessageAdded", "RunQueued", "RunStarted", "RunStopped", "CallParked"),  # `core/history.py` and the state
+        *("StageChanged", "SharedStateReplaced"),  # a snapshot of its own
+    },
+    "protocols/openai/items.py": {
+        *NOT_IN_STREAMS - {"AnswerGiven"},
+        "RunQueued",
+        *OF_STEPS - {"CallOpened"},  # the translator of the response makes items of them
+        *ON_THE_WAY,  # no form in OpenAI's API
+    },
+    "protocols/openai/chat_history.py": {
+        *NOT_IN_STREAMS,
+        *("RunQueued", "CallParked"),
+        *OF_STEPS - {"MessageClosed"},  # `ShownRun` makes texts of them
+        *ON_THE_WAY,  # no form in Chat Completions
+    },
+    "protocols/aisdk/history.py": {
+        *NOT_IN_STREAMS,
+        *("RunQueued", "CallParked", "CallSettled"),
+        *OF_STEPS,
+        *ON_THE_WAY,  # the translator makes chunks of all of them
+    },
+}
+"""By the module that makes messages of a log: the events that it leaves to the translator, or that change none."""
 
-def named_events(path: str) -> Iterator[str]:
-    """The core's events that a module names in a pattern or in a check of a type."""
-    for node in ast.walk(ast.parse((PROTOCOLS / path).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.MatchClass):
-            yield from names_in(node.cls)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
-            yield from names_in(node.args[1])
-        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is):  # `type(event) is …`
-            yield from names_in(node.comparators[0])
 
-
-def names_in(kinds: ast.expr) -> Iterator[str]:
-    """The names that stand alone: an attribute, as in `wire.RunStarted`, is a protocol's own."""
-    owned = {each.value for each in ast.walk(kinds) if isinstance(each, ast.Attribute)}
-    return (each.id for each in ast.walk(kinds) if isinstance(each, ast.Name) and each not in owned)
+def handled_events(path: str) -> set[str]:
+    """The core's events that a module of this project names."""
+    return set(named_events(ast.parse((SRC / path).read_text(encoding="utf-8")))) & EVENTS
 
 
 @pytest.mark.parametrize("protocol", TRANSLATORS)
 def test_every_event_is_shown_or_ignored_on_purpose(protocol: str) -> None:
-    shown = {name for path in TRANSLATORS[protocol] for name in named_events(path)} & EVENTS
+    shown = {name for path in TRANSLATORS[protocol] for name in handled_events(f"protocols/{path}")}
     ignored = SERVERS_OWN | IGNORED[protocol]
     assert shown & ignored == set(), "is shown: remove it from IGNORED"
     assert EVENTS - shown - ignored == set(), "show it, or add it to IGNORED with the reason"
     assert ignored - EVENTS == set(), "there is no such event"
+
+
+@pytest.mark.parametrize("path", NOT_IN_HISTORIES)
+def test_every_event_changes_a_history_or_is_left_out_on_purpose(path: str) -> None:
+    handled, left_out = handled_events(path), SERVERS_OWN | NOT_IN_HISTORIES[path]
+    assert handled & left_out == set(), "is handled: remove it from NOT_IN_HISTORIES"
+    assert EVENTS - handled - left_out == set(), "handle it, or add it to NOT_IN_HISTORIES with the reason"
 
 
 def test_the_tests_of_the_fold_generate_every_event() -> None:
