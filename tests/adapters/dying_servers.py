@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from dragoman.core.inputs import Answer, Decision, Result
-from dragoman.core.session import OpenCall
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.tools import ToolSpec
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.engine.faulty_log import FaultyLog

@@ -25,7 +25,7 @@ from dragoman.adapters.openai_agents import OpenAIAgentsAgent
 from dragoman.core.agent import AgentError
 from dragoman.core.content import AssistantMessage, Image, Text, Usage
 from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
-from dragoman.core.session import OpenCall
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.tools import SecretOption, TextOption, ToolGrant, ToolSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession

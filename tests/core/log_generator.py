@@ -42,9 +42,10 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop
 from dragoman.core.input_checks import InputLimits, check_change
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import Refused
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall, SessionState, encode_head, fold, initial_state
+from dragoman.core.session import SessionState, encode_head, fold, initial_state
 from dragoman.core.stream import Piece, Record, gather_cuts, split_into_pieces
 from dragoman.core.tools import (
     ASK_USER_QUESTION,

@@ -37,6 +37,7 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import CallId, MessageId, SessionId
 from dragoman.core.input_checks import InputLimits, check_change, check_content
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import (
     CallAlreadySettled,
     ClientToolsUnsupported,
@@ -54,7 +55,7 @@ from dragoman.core.refusals import (
     UnknownTool,
 )
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall, RunOptions, SessionState, fold, initial_state
+from dragoman.core.session import RunOptions, SessionState, fold, initial_state
 from dragoman.core.tools import (
     ASK_USER_QUESTION,
     FORK,

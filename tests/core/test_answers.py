@@ -20,8 +20,8 @@ from dragoman.core.content import Call, Data, InputBlock, Json, Text
 from dragoman.core.events import CallSettled, encode
 from dragoman.core.ids import CallId, MessageId, parse_session_id, uuid7
 from dragoman.core.inputs import Choice
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import InvalidAnswer
-from dragoman.core.session import OpenCall
 from dragoman.core.tools import ASK_USER_QUESTION
 from tests.core.strategies import input_blocks, json_values
 

@@ -35,7 +35,7 @@ def acknowledge_first() -> None:
 
 def repeat_started_tools() -> None:
     """After a crash, run every tool again, whatever its policy."""
-    from dragoman.core.session import OpenCall
+    from dragoman.core.open_calls import OpenCall
     from dragoman.engine.runs.calls import CallingLoop, CallRunner
 
     def forget(runner: CallRunner, run: CallingLoop) -> list[OpenCall]:

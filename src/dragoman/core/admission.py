@@ -50,6 +50,7 @@ from dragoman.core.input_checks import (
 )
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, StoredImage, Submit
 from dragoman.core.json_schema import check_schema, validation_error
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import (
     CallAlreadySettled,
     Invalid,
@@ -59,7 +60,7 @@ from dragoman.core.refusals import (
     UnknownCall,
 )
 from dragoman.core.seeds import check_seeds
-from dragoman.core.session import OpenCall, SessionState, apply_change
+from dragoman.core.session import SessionState, apply_change
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, ToolGrant, ToolSpec
 from dragoman.core.uploads import UPLOAD_SCHEME
 

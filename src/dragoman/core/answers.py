@@ -21,8 +21,8 @@ from dragoman.core.content import (
 from dragoman.core.events import CallOutcome, CallSettled
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.inputs import Choice
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import InvalidAnswer
-from dragoman.core.session import OpenCall
 
 INTERRUPTED_RESULT = "Tool call interrupted: the server restarted"
 EDITED_RESULT = "Tool call edited: the user allowed it with other arguments, in the call that follows"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dragoman.core.answers import Question, option_index, questions_of
 from dragoman.core.content import Call, InputBlock, JsonObject, Text
 from dragoman.core.inputs import Answer, Choice, Decision, StoredImage
-from dragoman.core.session import OpenCall
+from dragoman.core.open_calls import OpenCall
 
 NO_ANSWER = "(no answer)"
 """The answer to the questions after the first one: one text answers one question."""

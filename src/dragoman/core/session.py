@@ -15,12 +15,11 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from dragoman.core.content import Call, Json, JsonObject, ToolMessage, Usage, UserMessage, text_of
+from dragoman.core.content import Json, JsonObject, Usage, UserMessage, text_of
 from dragoman.core.events import (
     AnswerGiven,
     BlockClosed,
     Branched,
-    CallKind,
     CallOpened,
     CallParked,
     CallSettled,
@@ -49,112 +48,16 @@ from dragoman.core.events import (
     StageChanged,
     StopReason,
     UnknownEvent,
-    WaitKind,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop, forking_call
 from dragoman.core.json_memory import JsonEncoder
+from dragoman.core.open_calls import OpenCall, is_sleep
 from dragoman.core.ranges import contains
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, given_state
 from dragoman.core.titles import title_from
-from dragoman.core.tools import ASK_USER_QUESTION, SLEEP, ToolSpec
+from dragoman.core.tools import ToolSpec
 
 Status = Literal["idle", "running", "waiting"]
-
-
-class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A call without a result. `granted` is the user's decision, if there is one.
-
-    Of a `recorded` call the agent alone decides what happens: the engine neither runs nor settles it while the run
-    lasts. If it `keeps_answer`, an answer does not settle it: `answer` holds what is more than a decision. `edited` are
-    the arguments with which it was allowed, if they are others.
-    """
-
-    call: Call
-    kind: CallKind
-    message_id: MessageId
-    loop: LoopId = ROOT
-    server: str | None = None
-    started: bool = False
-    parked: bool = False
-    granted: bool | None = None
-    reason: str | None = None
-    answered_seq: int = 0
-    internal: bool = False
-    recorded: bool = False
-    keeps_answer: bool = False
-    note: Json = None
-    answer: ToolMessage | None = None
-    edited: JsonObject | None = None
-    approved: bool = False
-    """Whether the user has approved the call at some time, whatever it waited for since."""
-    attempts: int = 0
-    """How often its tool has started since the call was opened, or was answered last."""
-    opened_at: datetime | None = None
-    """None: an earlier release did not record it."""
-    repeat: bool = False
-    """See `is_repeat`; an earlier release did not store it for calls that are `parked`."""
-    is_of_earlier_run: bool = False
-    """Whether it was made by an earlier run than the active one."""
-
-    @classmethod
-    def opened_by(cls, opened: CallOpened, at: datetime | None = None) -> "OpenCall":
-        """The call that an event opened."""
-        return cls(
-            call=opened.call,
-            kind=opened.kind,
-            message_id=opened.message_id,
-            loop=opened.loop,
-            server=opened.server,
-            internal=opened.internal,
-            recorded=opened.recorded,
-            opened_at=at,
-            repeat=opened.repeat,
-        )
-
-    def park(self, parked: CallParked) -> None:
-        """Let it wait for the application."""
-        self.repeat = parked.is_repeat
-        if parked.kind is None:
-            self.parked = True
-            return
-        self.kind, self.note, self.keeps_answer = parked.kind, parked.note, True
-        self.parked = self.started = False
-        self.granted = self.reason = self.answer = None
-
-    def is_waiting(self) -> bool:
-        """Whether the application has to act on it."""
-        return self.parked or (self.kind in ("client", "permission", "question") and self.granted is None)
-
-    @property
-    def waits_for(self) -> WaitKind:
-        """What it needs while it waits. A call that a crash interrupted needs permission to run again."""
-        return self.kind if self.kind in ("client", "question") and not self.parked else "permission"
-
-    @property
-    def is_repeat(self) -> bool:
-        """Whether the user is asked, or was asked last, if it runs again: the server restarted while it ran."""
-        return self.parked or self.repeat
-
-    @property
-    def unknown_call(self) -> Call | None:
-        """The call, if readers of the active run alone do not know it."""
-        return self.call if self.is_of_earlier_run else None
-
-    def shown(self) -> Call:
-        """The call as the application sees it while it waits."""
-        return shown_call(self.call, self.kind, self.note)
-
-
-def is_sleep(call: OpenCall) -> bool:
-    """Whether a call is one of the built-in tool `Sleep`."""
-    return call.internal and call.call.name == SLEEP
-
-
-def shown_call(call: Call, kind: CallKind | None, note: Json) -> Call:
-    """A call as the application sees it while it waits: a question in a note replaces the call's own arguments."""
-    if kind == "question" and isinstance(note, dict):
-        return Call(call_id=call.call_id, name=ASK_USER_QUESTION, input=note)
-    return call
 
 
 class OpenMessage(msgspec.Struct, kw_only=True):

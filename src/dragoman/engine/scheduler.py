@@ -19,6 +19,7 @@ import structlog
 from dragoman.core.events import ProtocolName, RunStopped, SettingsChange
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import (
     AgentNotFound,
     Conflict,
@@ -57,7 +58,6 @@ from dragoman.core.schedules import (
     update_declared,
     validate,
 )
-from dragoman.core.session import OpenCall
 from dragoman.engine.engine import Engine
 from dragoman.engine.instrumentation.metrics import SCHEDULE_FIRES
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session

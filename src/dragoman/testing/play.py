@@ -29,8 +29,8 @@ from dragoman.core.events import Event, RunStopped, SharedStateReplaced, StopRea
 from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, UserId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.question_text import choice_from_text, choice_of_labels
-from dragoman.core.session import OpenCall
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.models import Model, ModelFailed, ModelRequest

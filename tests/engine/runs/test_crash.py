@@ -13,9 +13,9 @@ from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMe
 from dragoman.core.events import CallParked, LoggedEvent, MessageClosed
 from dragoman.core.history import messages_of
 from dragoman.core.inputs import Answer, Choice, Decision, Result, Submit, UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import AgentNotServed, CallAlreadySettled
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall
 from dragoman.core.stream import START, Record, cursor_of, expand
 from dragoman.core.tools import ToolSpec
 from dragoman.engine.engine import Engine

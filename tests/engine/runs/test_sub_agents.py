@@ -11,8 +11,8 @@ from dragoman.core.events import CallSettled, LoggedEvent
 from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, CallId
 from dragoman.core.inputs import Answer, Choice, Decision, Result, UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import CallAlreadySettled, InvalidAnswer, ResultsMissing, SessionBusy, UnknownCall
-from dragoman.core.session import OpenCall
 from dragoman.core.tools import FORK, ToolSpec
 from tests.engine.log_checker import check_tool_call_pairing
 from tests.engine.world import (

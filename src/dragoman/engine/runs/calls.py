@@ -41,8 +41,8 @@ from dragoman.core.events import (
 )
 from dragoman.core.headless import cannot_ask, refusal_without_user
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.open_calls import OpenCall, is_sleep
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall, is_sleep
 from dragoman.core.time_zones import zone_of_call
 from dragoman.core.tools import WRITE_MEMORY, is_trusted
 from dragoman.engine.instrumentation.metrics import TOOL_CALLS

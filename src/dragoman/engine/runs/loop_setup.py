@@ -8,7 +8,7 @@ from dragoman.core.content import UserMessage, text_of
 from dragoman.core.events import EncryptedValue, MemoriesInjected, MessageAdded, SessionSettings
 from dragoman.core.ids import ROOT, RunId, fork_loop
 from dragoman.core.memories import Memory, is_enabled, memory_instructions, to_memory_use
-from dragoman.core.session import OpenCall
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.runs.replays import Replays, is_replay
 from dragoman.engine.runs.run_context import LoopRun, LoopServices

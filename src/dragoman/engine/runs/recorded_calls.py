@@ -20,8 +20,8 @@ from dragoman.core.events import AnswerGiven, CallOutcome, CallParked, CallSettl
 from dragoman.core.headless import cannot_ask, refusal_without_user
 from dragoman.core.ids import CallId, LoopId
 from dragoman.core.inputs import Decision
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall
 from dragoman.engine.instrumentation.metrics import TOOL_CALLS
 from dragoman.engine.sessions.live_session import LiveSession
 

@@ -29,7 +29,8 @@ from dragoman.core.events import (
 )
 from dragoman.core.headless import output_error
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, UserId, fork_loop
-from dragoman.core.session import OpenCall, SessionState
+from dragoman.core.open_calls import OpenCall
+from dragoman.core.session import SessionState
 from dragoman.engine.instrumentation.metrics import RUNS_ACTIVE, RUNS_STARTED, RUNS_STOPPED
 from dragoman.engine.instrumentation.tracing import run_span
 from dragoman.engine.runs.calls import CallingLoop, CallRunner, LeaseCheck

@@ -32,8 +32,9 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.input_checks import check_block_count
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.question_text import question_text, repeat_question
-from dragoman.core.session import OpenCall, SessionState, apply
+from dragoman.core.session import SessionState, apply
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.a2a import wire
 from dragoman.protocols.a2a.errors import ContentTypeNotSupported, InvalidParams

@@ -3,7 +3,7 @@
 from dragoman.core import content as core
 from dragoman.core.events import CallOpened, CallParked
 from dragoman.core.ids import CallId
-from dragoman.core.session import shown_call
+from dragoman.core.open_calls import shown_call
 from dragoman.protocols.aap import wire
 
 

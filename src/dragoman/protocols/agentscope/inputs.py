@@ -16,9 +16,9 @@ from dragoman.core import content as core
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import Invalid, UnknownCall
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.kit.decoding import convert_value
 from dragoman.protocols.kit.errors import InvalidBody

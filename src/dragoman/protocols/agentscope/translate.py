@@ -34,10 +34,10 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, RunId, SessionId, parse_session_id
+from dragoman.core.open_calls import shown_call
 from dragoman.core.question_text import repeat_question
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import WRITE_MEMORY
 from dragoman.protocols.agentscope import errors, wire

@@ -15,9 +15,10 @@ from dragoman.core.answers import choice_from_value
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.input_checks import InputLimits, check_content
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import Invalid, InvalidAnswer, ResultsMissing
 from dragoman.core.run_metadata import ContextEntry, RunMetadata
-from dragoman.core.session import OpenCall, SessionState
+from dragoman.core.session import SessionState
 from dragoman.core.tools import AgentSpec, ToolSpec
 from dragoman.protocols.agui import content as agui_content
 from dragoman.protocols.agui.messages import OMITTED_FILE_TEXT, content_to_wire

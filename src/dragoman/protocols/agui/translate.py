@@ -42,8 +42,8 @@ from dragoman.core.events import (
     StageChanged,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.question_text import repeat_question
-from dragoman.core.session import OpenCall
 from dragoman.core.stream import Piece, Record, split_into_pieces
 from dragoman.core.tools import FORK
 from dragoman.protocols.agui import events as agui_events

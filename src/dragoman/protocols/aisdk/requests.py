@@ -14,8 +14,9 @@ from dragoman.core.answers import choice_from_value, result_content
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import ROOT, CallId, MessageId
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall, SessionState
+from dragoman.core.session import SessionState
 from dragoman.core.tools import ToolSpec
 from dragoman.protocols.aisdk.errors import InputAltered
 from dragoman.protocols.aisdk.history import parts_of

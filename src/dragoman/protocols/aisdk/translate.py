@@ -35,8 +35,8 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
+from dragoman.core.open_calls import shown_call
 from dragoman.core.question_text import repeat_question
-from dragoman.core.session import shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.ui_schema import compile_card
 from dragoman.protocols.aisdk.wire import Chunk, ClientVersion, question_id

@@ -17,6 +17,7 @@ from dragoman.core.content import Json, JsonObject
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import RunId
 from dragoman.core.inputs import Create, Submit
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.principal import Principal
 from dragoman.core.question_text import answers_from_text
 from dragoman.core.refusals import (
@@ -30,7 +31,6 @@ from dragoman.core.refusals import (
     SessionNotFound,
 )
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.abandoned_runs import AbandonedRuns

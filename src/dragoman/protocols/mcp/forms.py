@@ -10,8 +10,8 @@ from dragoman.core.answers import Question, compact_json, questions_of
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import CallId, SessionId, parse_session_id
 from dragoman.core.inputs import Answer, Choice, Decision
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.question_text import NO_ANSWER, repeat_question
-from dragoman.core.session import OpenCall
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.options import Approvals
 from dragoman.protocols.mcp.translate import pending_call

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from dragoman.core.content import JsonObject
 from dragoman.core.events import AnswerGiven, CallOpened, LoggedEvent
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
-from dragoman.core.session import OpenCall
 from dragoman.core.stream import Cursor, Record, cursor_of
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView

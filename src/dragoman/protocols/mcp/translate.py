@@ -23,9 +23,9 @@ from dragoman.core.events import (
 from dragoman.core.history import Assembler, is_empty
 from dragoman.core.ids import ROOT, RunId, SessionId
 from dragoman.core.inputs import UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.question_text import question_text, repeat_question
 from dragoman.core.refusals import FileUnsupported, Invalid, UnknownOption
-from dragoman.core.session import OpenCall
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption
 from dragoman.protocols.mcp import wire

@@ -27,9 +27,9 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
+from dragoman.core.open_calls import shown_call
 from dragoman.core.question_text import question_text, repeat_question
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
-from dragoman.core.session import shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 from dragoman.protocols.openai import ids, wire

@@ -18,9 +18,10 @@ from dragoman.core.events import CallOpened, CallSettled, LoggedEvent, MessageCl
 from dragoman.core.history_days import HistoryEntry
 from dragoman.core.ids import ROOT, CallId, RunId
 from dragoman.core.inputs import Answer, Decision, Result, StoredImage, Submit, UserInput
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.run_metadata import ContextEntry, RunMetadata
-from dragoman.core.session import OpenCall, SessionState
+from dragoman.core.session import SessionState
 from dragoman.core.stream import Record
 from dragoman.core.uploads import UPLOAD_SCHEME, mime_type_of
 from dragoman.protocols.agui import events as agui_events

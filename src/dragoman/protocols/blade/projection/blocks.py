@@ -9,8 +9,8 @@ from dragoman.core import content as core
 from dragoman.core.answers import compact_json, object_with_meta, questions_of
 from dragoman.core.blob_ref import blob_ref_for, parse_blob_ref
 from dragoman.core.content import Json, JsonObject
+from dragoman.core.open_calls import OpenCall
 from dragoman.core.question_text import repeat_question
-from dragoman.core.session import OpenCall
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.core.uploads import upload_type
 from dragoman.protocols.blade.wire import chat

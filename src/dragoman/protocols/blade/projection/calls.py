@@ -8,7 +8,8 @@ import msgspec
 from dragoman.core import content as core
 from dragoman.core.events import AnswerGiven, LoggedEvent
 from dragoman.core.ids import CallId, fork_loop
-from dragoman.core.session import OpenCall, SessionState
+from dragoman.core.open_calls import OpenCall
+from dragoman.core.session import SessionState
 from dragoman.core.tools import FORK
 from dragoman.protocols.blade.projection import blocks
 from dragoman.protocols.blade.projection.emitter import Emitter

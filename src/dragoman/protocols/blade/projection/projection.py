@@ -37,7 +37,8 @@ from dragoman.core.events import (
     SettingsChanged,
 )
 from dragoman.core.ids import ROOT, MessageId, SessionId, UserId
-from dragoman.core.session import OpenCall, SessionState, apply, initial_state
+from dragoman.core.open_calls import OpenCall
+from dragoman.core.session import SessionState, apply, initial_state
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.blade.projection import blocks
 from dragoman.protocols.blade.projection.calls import CallList
