@@ -43,13 +43,13 @@ Builder = StateGraph[Any, Any, Any, Any]
 
 
 class Continue(NamedTuple):
-    """What the graph is given next; None lets it go on where it is."""
+    """What the graph is given next; None lets it continue where it is."""
 
     given: Any
 
 
 Left = Literal["finished", "waits", "declined"]
-"""Why there is nothing to give to the graph: it has ended, it waits for the user, or the user does not let it go on."""
+"""Why the graph gets nothing: it has ended, it waits for the user, or the user does not let it continue."""
 
 
 def as_agent(value: object, name: str) -> FrameworkAgent | None:

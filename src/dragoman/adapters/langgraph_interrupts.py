@@ -79,7 +79,7 @@ def _is_trusted(recorded: Recorded, request: Mapping[str, Any]) -> bool:
 
 
 def breakpoint_id(state: StateSnapshot) -> str:
-    """Names the question whether a graph that stopped before a node goes on."""
+    """Names the question whether a graph that stopped before a node continues."""
     return f"next:{state.config['configurable']['checkpoint_id']}"
 
 

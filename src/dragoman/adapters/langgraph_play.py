@@ -150,7 +150,7 @@ class Player:
         return must_drain
 
     def _goes_on(self, chunk: AIMessageChunk, task: str) -> bool:
-        """Whether a chunk goes on with the open message under LangChain's id of the model call: providers that give
+        """Whether a chunk continues the open message under LangChain's id of the model call: providers that give
         their messages an id, such as OpenAI's Responses, send it with the first chunk only.
         """
         if self._open_call is not None or self._open is None:

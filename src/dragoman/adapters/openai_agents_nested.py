@@ -48,7 +48,7 @@ async def pending_approvals(
 def remove_contexts(state: dict[str, Any]) -> None:
     """Remove the application's context from the JSON of a run state, and of those of agents inside it.
 
-    The application makes its context anew for each run. What is in it, such as a secret option, is not ours to store.
+    The application makes its context again for each run. What is in it, such as a secret option, is not ours to store.
     """
     state["context"]["context"] = None
     state["context"].pop("context_meta", None)

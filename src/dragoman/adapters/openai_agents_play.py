@@ -3,7 +3,7 @@
     model step ──► step and run state in one commit ──► decide about each call ──► tools, each under its own marks ──► …
 
 The SDK stops after each model response that calls function tools, because the clones' tools always need approval.
-Calls that need nobody go on at once. What is on record is given again without running it.
+Calls that need nobody continue at once. What is on record is given again without running it.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -220,7 +220,7 @@ class Play:
     # --- decisions about calls --------------------------------------------------------------------------------------
 
     async def _decide(self, state: RunState[Any, Any]) -> bool:
-        """Decide about each call for which the SDK waits. Returns whether one of them goes on."""
+        """Decide about each call for which the SDK waits. Returns whether one of them continues."""
         goes_on = False
         for item in state.get_interruptions():
             verdict = await self._verdict(item, state)

@@ -317,7 +317,7 @@ class StreamFollower:
 
 
 class _Hooks(RunHooks[Any]):
-    """What the SDK's loop tells before it goes on."""
+    """What the SDK's loop reports before it continues."""
 
     def __init__(self, follower: StreamFollower) -> None:
         self._follower = follower

@@ -1,6 +1,6 @@
 """Agents of Pydantic AI, served unchanged. The framework runs its own loop; see `pydantic_ai_capability`.
 
-A run goes on from its messages: the framework takes up the calls of the last response by itself, and the capability
+A run continues from its messages: the framework takes up the calls of the last response by itself, and the capability
 answers those that are on record. Decisions and results of the application are handed over as deferred tool results.
 """
 
@@ -115,7 +115,7 @@ class PydanticAIAgent(FrameworkAgent):
         """Nothing is open between two runs: the framework opens its toolsets for each."""
 
     async def play(self, run: Run) -> StopReason | None:
-        """Answer the input, or go on where the log ends."""
+        """Answer the input, or continue where the log ends."""
         history = read_history([each for each in await run.context(CONTEXT_MESSAGES) if each.loop == run.loop])
         if history.unreadable:
             log.warning(

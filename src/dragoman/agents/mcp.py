@@ -302,7 +302,7 @@ class McpServer:
         raise AssertionError("the last try returns or raises")
 
     async def _result(self, connection: Connection, call: ServerCall, context: ToolContext) -> Json:
-        """The result of a call. It is cancelled if this is, but goes on if the server asks the user (Deferred)."""
+        """The result of a call. It is cancelled if this is, but continues if the server asks the user (Deferred)."""
         call_id = context.call_id
 
         def forget(task: "asyncio.Task[CallToolResult]") -> None:

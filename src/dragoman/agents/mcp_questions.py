@@ -126,7 +126,7 @@ class ServerCall:
 
 
 def questions_for(form: "ElicitRequestParams", problem: str = "") -> JsonObject:
-    """A form as questions: one for each field, or whether to go on if it has none."""
+    """A form as questions: one for each field, or whether to continue if it has none."""
     intro = f"{problem}\n{form.message}" if problem else form.message
     if form.mode == "url":
         intro = f"{intro}\n{form.url}"

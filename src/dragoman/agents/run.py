@@ -336,7 +336,7 @@ class Run:
         await self._step([(self._builtin(SLEEP), {"seconds": seconds})])
 
     async def start(self, agent: contract.Agent | str, task: str) -> SessionId:
-        """Start work that goes on after the answer: a served agent gets the task in a new session of the same user.
+        """Start work that continues after the answer: a served agent gets the task in a new session of the same user.
 
         When it has ended and this session is at rest, its result starts a run here, whose `text` is the result and
         whose `metadata.finished_task` says of what.

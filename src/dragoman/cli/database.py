@@ -98,7 +98,7 @@ def rotate_key_file(settings: Settings, name: str, *, is_lost: bool) -> str:
     Args:
         settings: where the data is.
         name: the key's file.
-        is_lost: go on with the folder's keys, because those with which the data was written are lost.
+        is_lost: continue with the folder's keys, because those with which the data was written are lost.
 
     Raises:
         DatabaseCommandError: a server uses the database, or the folder has no such key.

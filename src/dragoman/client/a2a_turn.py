@@ -224,12 +224,12 @@ class A2aTurn:
         return self._can_follow or not self.task_id
 
     def feed_body(self, body: bytes) -> Sequence[Event]:
-        """Decode a response that is not a stream. Raises Unreachable if it is a task that goes on."""
+        """Decode a response that is not a stream. Raises Unreachable if it is a task that continues."""
         if body.lstrip()[:1] != b"{":
             return [event for frame in FrameReader().feed(body) for event in self.feed(frame)]
         events = self._on_answer(body)
         if not self.is_over:
-            raise Unreachable("the task goes on")
+            raise Unreachable("the task continues")
         return events
 
     def feed(self, frame: Frame) -> Sequence[Event]:

@@ -151,7 +151,7 @@ class RemoteAgent(FrameworkAgent):
         await self._server.close()
 
     async def play(self, run: Run) -> StopReason | None:
-        """Answer the input, or go on where the log ends."""
+        """Answer the input, or continue where the log ends."""
         hops = run.metadata.hops + 1
         if hops > MAX_HOPS:
             raise AgentError("too_many_hops", f"{MAX_HOPS} servers have passed this request on: they form a loop")

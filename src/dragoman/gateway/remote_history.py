@@ -66,7 +66,7 @@ class RemoteHistory:
         return self._protocol == "ag-ui" and not handle.server_keeps_history
 
     def takes_messages(self, handle: SessionHandle) -> bool:
-        """Whether the remote session can go on with a message.
+        """Whether the remote session can continue with a message.
 
         It cannot if its messages are no longer known, or if it is a graph's that waits: the graph would take the next
         message as the value of its interrupt.

@@ -70,7 +70,7 @@ class Play:
         self._retries = 0
 
     async def play(self) -> StopReason | None:
-        """Answer the input, or go on where the log ends."""
+        """Answer the input, or continue where the log ends."""
         kept = (await self._run.kept(self._key)).get(self._key)
         link = None if kept is None else _DECODER.decode(kept)
         recorded = self._run.recorded()

@@ -1,7 +1,7 @@
 """What is kept with a session about the remote one, and what a run has to send. Pure.
 
-The remote server's session goes on as long as its history is ours: the newest message that it has must still be in our
-history, followed by the last thing that it said. After an edit, on another branch, and when a run was lost, a new
+The remote server's session continues as long as its history is ours: the newest message that it has must still be in
+our history, followed by the last thing that it said. After an edit, on another branch, and when a run was lost, a new
 remote session begins with what our user sees.
 """
 

@@ -4,7 +4,7 @@
 
 The next server is there in advance, with everything imported but the agents' files. It imports those while the last one
 still serves, which therefore stays if they have an error. The socket is never closed: requests wait while the servers
-change places, which takes some tenths of a second. Runs are parked and go on in the next server, as at every stop of
+change places, which takes some tenths of a second. Runs are parked and continue in the next server, as at every stop of
 a server.
 """
 
@@ -343,7 +343,7 @@ class ConsoleFile:
         self._path = folder / "open-console.html"
 
     def write(self, url: str) -> Path:
-        """Write it anew: a file that is there may be readable for others."""
+        """Write it again: a file that is there may be readable for others."""
         self.delete()
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:

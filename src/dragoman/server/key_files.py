@@ -76,7 +76,7 @@ async def rotate(folder: Path, name: str, fingerprints: KeyFingerprints, *, is_l
         folder: the data folder.
         name: the key's file.
         fingerprints: those of the data, to which the new one is written.
-        is_lost: go on with the keys of the folder, whatever the data was written with.
+        is_lost: continue with the keys of the folder, whatever the data was written with.
 
     Raises:
         SettingsError: the folder has no such key, or it is not the one with which the data was written.

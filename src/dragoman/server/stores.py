@@ -227,7 +227,7 @@ async def watch_for_changes(stores: Stores, on_change: Callable[[], Awaitable[No
             if not is_unavailable:
                 log.warning("cannot poll for changes of keys and profiles", cause=repr(error.__cause__))
             is_unavailable = True
-        except Exception:  # the outer edge of a task that must go on
+        except Exception:  # the outer edge of a task that must continue
             log.exception("cannot poll for changes of keys and profiles")
         await asyncio.sleep(CHANGE_POLL_INTERVAL_S)
 

@@ -211,7 +211,7 @@ class Cluster:
                 if not is_unavailable:
                     log.warning("cluster membership cannot be checked", cause=repr(error.__cause__))
                 is_unavailable = True
-            except Exception:  # the root of a task that must go on
+            except Exception:  # the root of a task that must continue
                 log.exception("cluster membership check failed")
 
     def _on_membership_hint(self, payload: str) -> None:

@@ -182,7 +182,7 @@ class LogTailer:
                 await self.fetch_updates(lives)
             except StoreUnavailable:
                 await asyncio.sleep(POLL_INTERVAL_S)
-            except Exception:  # the root of a task that must go on
+            except Exception:  # the root of a task that must continue
                 log.exception("failed to follow sessions")
                 await asyncio.sleep(POLL_INTERVAL_S)
             await asyncio.sleep(HINT_BATCH_DELAY_S)

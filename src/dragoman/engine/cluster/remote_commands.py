@@ -218,7 +218,7 @@ class RemoteCommands:
                         task.add_done_callback(partial(self._on_performed, asked.request_id))
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_DELAY_S)
-            except Exception:  # the root of a task that must go on
+            except Exception:  # the root of a task that must continue
                 log.exception("failed to serve commands of other servers")
                 await asyncio.sleep(RETRY_DELAY_S)
 

@@ -138,5 +138,5 @@ class AuditLog:
                     await self.flush()
                 else:
                     await self._write()
-            except Exception:  # the outer edge of a task that must go on
+            except Exception:  # the outer edge of a task that must continue
                 log.exception("audit log: cannot store entries")

@@ -3,7 +3,7 @@
 snapshot (`task`) ──► artifact updates, one for each piece, and status updates ──► the status that ends the stream
 
 The snapshot is the fold at one position of the log, and the stream continues after it, so nothing is missing or double.
-The id of an event is its position in the log: after it, a client can go on at any time.
+The id of an event is its position in the log: after it, a client can continue at any time.
 """
 
 from dragoman.core.stream import Cursor, Piece, Record, cursor_of

@@ -29,7 +29,7 @@ class FrameEncoder(Protocol):
 
         Args:
             error: `SessionNotFound` when the session was deleted; `ShuttingDown` and `StoreUnavailable` when the run
-                goes on and the client may come back; anything else is a fault of the server, which is in the log.
+                continues and the client may come back; anything else is a fault of the server, which is in the log.
         """
 
 

@@ -161,7 +161,7 @@ class Database:
         self.writer.damage = f"the database is damaged: {problems[0]}"
 
     def _open_reader(self) -> sqlite3.Connection:
-        try:  # a deleted file is not created anew
+        try:  # a deleted file is not created again
             address = f"file:{quote(str(self._path.absolute()))}?mode=rw"
             connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA query_only = ON")

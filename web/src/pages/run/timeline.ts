@@ -78,7 +78,7 @@ export type Row = { id: string; sequence: number; depth: number; begin: number; 
 
 export const timeOf = (at: string): number => new Date(at).getTime();
 
-/** When a run or a part of it ended; now, if it goes on. */
+/** When a run or a part of it ended; now, if it continues. */
 export const endOf = (ended: string | null, now: number): number => (ended === null ? now : timeOf(ended));
 
 /** The model calls and tool calls in the order in which they began; those of sub-agents are deeper. */
