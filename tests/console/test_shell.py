@@ -106,6 +106,19 @@ async def test_a_key_that_can_only_read_is_offered_nothing_that_it_may_not_chang
     assert await console_page.run("document.querySelector('.lens-say')") is None
 
 
+async def test_a_viewer_of_a_shared_conversation_is_offered_no_approval(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    waiting = await play_session(console_server, {"call": {"name": "stamp", "input": {"text": "x"}}})
+    await answer(console_server, "PATCH", f"/api/sessions/{waiting}/sharing", {"shared": True})
+    console_page.key = console_server.key("bob")
+    await console_page.open("conversations", waiting)
+    await console_page.wait_for_text("You have read-only access", ".composer-frame")
+    await console_page.wait_for_text("waiting for you", ".call")
+    assert await console_page.run("document.querySelector('form.asking')") is None
+    console_page.console.clear()  # the run service, which has the cards of answers, is asked in vain for them
+
+
 async def test_a_key_in_the_address_is_kept_and_leaves_the_address_at_once(console_page: ConsolePage) -> None:
     await console_page.page.go(f"{console_page.url}/healthz")
     await console_page.run("localStorage.clear()")
