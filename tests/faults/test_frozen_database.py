@@ -76,6 +76,26 @@ async def test_what_a_frozen_database_refused_never_takes_effect() -> None:
         assert [*await store.events(writing.session_id, 0, 100)] == writing.log
 
 
+@requirement("faults:44:frozen")
+@pytest.mark.parametrize("hosts", ["{frozen},{missing}", "{missing},{frozen}"])
+async def test_a_frozen_database_is_noticed_whatever_the_other_hosts_of_its_address_answer(
+    hosts: str, tmp_path: Path
+) -> None:
+    with postgres_server() as postgres:
+        url = postgres.url("postgres")
+        folder = url.partition("?host=")[2]
+        url = url.replace(folder, hosts.format(frozen=folder, missing=tmp_path / "missing"))
+        with closing(Database(url)) as database:
+            store = PostgresLog(database)
+            writing = await new_session_in(store)
+            append = writing.append(started(1), stopped(1))
+            with postgres.suspended(), pytest.raises(StoreUnavailable, match=REASON):
+                async with asyncio.timeout(DEADLINE_S):
+                    await store.commit([append])
+            await until_it_answers(database)
+            assert await commit_accepted(store, append) == [True]
+
+
 class FrozenAtCommit:
     """A connection whose server is suspended in the moment in which the commit is sent."""
 

@@ -267,6 +267,11 @@ class ReconnectingConnection:
         """Run a write in a transaction. Returns its result once the commit is durable."""
         return self._with_retries(lambda: self._write(work))
 
+    @property
+    def address(self) -> str | None:
+        """The server that it is connected to, as a part of a connection string; None if it is not connected."""
+        return None if self._interrupter is None else self._interrupter.address
+
     def interrupt(self) -> str | None:
         """Break the connection, so that its current work fails. Returns the database's process that served it."""
         interrupter = self._interrupter

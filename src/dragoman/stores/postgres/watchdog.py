@@ -15,7 +15,7 @@ from typing import Protocol
 
 import psycopg
 import structlog
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 CHECK_INTERVAL_S = 0.5
 BUSY_THRESHOLD_S = 1.0
@@ -48,6 +48,10 @@ class Interruptible(Protocol):
     def busy_since(self) -> float | None:
         """When its current work began, by the monotonic clock."""
 
+    @property
+    def address(self) -> str | None:
+        """The server that it is connected to, as a part of a connection string; None if it is not connected."""
+
     def interrupt(self) -> str | None:
         """Fail its current work at once. Returns the database's process that served it, for `end_backends`."""
 
@@ -75,9 +79,10 @@ class DatabaseWatchdog:
         pause_s = CHECK_INTERVAL_S
         while not self._stop_event.wait(pause_s):
             pause_s = CHECK_INTERVAL_S
-            if not any(self._is_stuck(each) for each in self._connections()):
+            stuck = {each.address for each in self._connections() if self._is_stuck(each)}
+            if not stuck:
                 continue
-            if self._answers():
+            if all(self._answers(address) for address in stuck):
                 pause_s = BUSY_THRESHOLD_S
             else:
                 self._refuse_until_answer()
@@ -87,10 +92,13 @@ class DatabaseWatchdog:
         busy_since = connection.busy_since
         return busy_since is not None and time.monotonic() - busy_since > BUSY_THRESHOLD_S
 
-    def _answers(self) -> bool:
-        """Whether the database answers, or reports an error, which its connections then notice by themselves."""
+    def _answers(self, address: str | None) -> bool:
+        """Whether the database answers, or reports an error, which its connections then notice by themselves.
+
+        Of several hosts only the one of a stuck connection is asked: another one may answer, or refuse, at once.
+        """
         try:
-            self._connect(ANSWER_TIMEOUT_S).close()
+            self._connect(ANSWER_TIMEOUT_S, address).close()
         except psycopg.errors.ConnectionTimeout:
             return False
         except _CONNECTING_ERRORS:
@@ -114,14 +122,19 @@ class DatabaseWatchdog:
             log.warning("the database answers again", after_s=round(time.monotonic() - begun, 1))
             return
 
-    def _connect(self, timeout_s: int) -> psycopg.Connection:
-        return psycopg.connect(make_conninfo(self._conninfo, connect_timeout=str(timeout_s)), autocommit=True)
+    def _connect(self, timeout_s: int, address: str | None = None) -> psycopg.Connection:
+        changes = conninfo_to_dict(address or "", connect_timeout=timeout_s)
+        return psycopg.connect(make_conninfo(self._conninfo, **changes), autocommit=True)
 
 
 class Interrupter:
     """Ends a connection from any thread, over a duplicate of its socket, whose number no other connection can get."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
+        info = connection.info
+        only = {"hostaddr": info.hostaddr} if info.hostaddr else {}  # a socket in a folder has none
+        self.address = make_conninfo("", host=info.host, port=info.port, target_session_attrs="any", **only)
+        """The server, as a part of a connection string."""
         self.backend: str | None = None
         """The database's process for the connection, once it is known. Before, nothing was written."""
         self._lock = threading.Lock()
