@@ -18,6 +18,7 @@ from dragoman.core.events import (
     RunStarted,
     SessionCreated,
     SessionSettings,
+    SettingsChange,
     SharedStateReplaced,
     decode,
     encode,
@@ -25,7 +26,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
-from dragoman.core.session import apply, decode_head, encode_head, fold, initial_state
+from dragoman.core.session import apply, apply_change, decode_head, encode_head, fold, initial_state
 from tests.core.log_generator import ANN, LogGenerator, conversations
 from tests.core.strategies import NOON, events, times
 from tests.engine.log_checker import check_log, fold_log
@@ -148,3 +149,10 @@ def test_every_result_in_a_history_has_its_call_before_it(scribe: LogGenerator) 
             assert logged.event.result.call_id in opened
             opened.remove(logged.event.result.call_id)
     assert opened == set(scribe.state.calls), "what has no result is open"
+
+
+def test_two_deletions_of_runs_that_know_nothing_of_each_other_are_both_kept() -> None:
+    settings = SessionSettings()
+    for runs in (["a"], ["b"], ["a", "b", "c"]):  # earlier releases repeated those before
+        settings = apply_change(settings, SettingsChange(deleted_runs=tuple(map(RunId, runs))))
+    assert settings.deleted_runs == ("a", "b", "c")

@@ -77,7 +77,7 @@ async def test_data_of_a_release_is_shown_as_it_was_and_continues(data: Data) ->
         alice = server.aap_client("alice")
         at_rest = {name: session_id for name, session_id in expected["sessions"].items() if name != CUT}
         shown = await export_protocols(alice, at_rest)
-        assert shown == {name: expected["protocols"][name] for name in at_rest}
+        assert without_additions(shown) == {name: expected["protocols"][name] for name in at_rest}
         await check_accounts(server, expected)
         await play_on({name: Session(alice, session_id) for name, session_id in expected["sessions"].items()})
     after = await data.exported()
@@ -87,6 +87,16 @@ async def test_data_of_a_release_is_shown_as_it_was_and_continues(data: Data) ->
     for session_id, log in expected["stores"]["logs"].items():
         assert after["logs"][session_id][: len(log)] == log
     assert after["audit"][-len(expected["stores"]["audit"]) :] == expected["stores"]["audit"]
+
+
+def without_additions(shown: Json) -> Json:
+    """What is shown without the members that later releases have added: which tool an answer over Blade allows."""
+    if isinstance(shown, list):
+        return [without_additions(each) for each in shown]
+    if not isinstance(shown, dict):
+        return shown
+    added = {"permission"} if {"selections", "custom", "answers"} <= shown.keys() else set[str]()
+    return {name: without_additions(value) for name, value in shown.items() if name not in added}
 
 
 async def check_accounts(server: AppServer, expected: Json) -> None:

@@ -122,7 +122,10 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change of settings. Options are merged by key; every other field that is set replaces the old value."""
+    """A change of settings. Options are merged by key, and deleted runs are added to the earlier ones.
+
+    Every other field that is set replaces the old value; None leaves it as it is.
+    """
 
     tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
     trusted_tools: tuple[str, ...] | None = msgspec.field(default=None, name="trusted")

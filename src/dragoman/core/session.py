@@ -242,10 +242,12 @@ def apply_change(settings: SessionSettings, change: SettingsChange) -> SessionSe
     given = {name: value for name in _REPLACED_FIELDS if (value := getattr(change, name)) is not None}
     if change.options:
         given["options"] = {**settings.options, **change.options}
+    if change.deleted_runs:
+        given["deleted_runs"] = tuple(dict.fromkeys((*settings.deleted_runs, *change.deleted_runs)))
     return msgspec.structs.replace(settings, **given)
 
 
-_REPLACED_FIELDS = tuple(name for name in SettingsChange.__struct_fields__ if name != "options")
+_REPLACED_FIELDS = tuple(name for name in SettingsChange.__struct_fields__ if name not in ("options", "deleted_runs"))
 
 
 def initial_state(session_id: SessionId, owner: UserId, logged: LoggedEvent) -> SessionState:

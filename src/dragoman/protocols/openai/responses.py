@@ -157,12 +157,10 @@ class ResponseHandlers(OpenAiHandlers):
     async def _delete(self, handle: RunHandle) -> None:
         session = handle.session
         await self._engine.stop_run(session, handle.run_id)
-        settings = session.state.settings
-        if settings.unlisted and session.state.last_run == handle.run_id:
+        if session.state.settings.unlisted and session.state.last_run == handle.run_id:
             await self._engine.delete(session)
         else:
-            change = SettingsChange(deleted_runs=(*settings.deleted_runs, handle.run_id))
-            await self._engine.change(session, change)
+            await self._engine.change(session, SettingsChange(deleted_runs=(handle.run_id,)))
 
     async def _state(self, handle: RunHandle) -> wire.Response:
         """The current state of a response."""
