@@ -159,6 +159,11 @@ export class Conversation implements Listener {
         }
     }
 
+    /** Viewers of a shared conversation get no schemas: the run service shows a thread to its owner alone. */
+    private refreshSchemas(): void {
+        if (this.detail.peek()?.viewer_role === "owner") void this.schemas.refresh(this.byId.size);
+    }
+
     private async fetch(): Promise<void> {
         const load = ++this.loads;
         try {
@@ -184,7 +189,7 @@ export class Conversation implements Listener {
                 this.isLoaded.value = true;
                 this.error.value = null;
             });
-            void this.schemas.refresh(this.byId.size);
+            this.refreshSchemas();
         } catch (error) {
             if (load === this.loads) this.error.value = error;
         }
@@ -246,7 +251,7 @@ export class Conversation implements Listener {
                 last.turn.value = { ...last.turn.peek(), chat_end: end.chat_end };
         });
         this.pictures.invalidate();
-        void this.schemas.refresh(this.byId.size);
+        this.refreshSchemas();
         void this.describe().catch(() => undefined);
     }
 
