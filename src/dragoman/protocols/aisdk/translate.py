@@ -107,7 +107,7 @@ class TurnChunks:
     ) -> None:
         self._session_id = session_id
         self._last_run = last_run
-        self._is_history = last_run is None
+        """The newest run that is streamed; None in a history."""
         self._is_single_run = last_run is not None and not is_turn
         self._client_version: ClientVersion = client_version
         self.message_id = ""
@@ -137,7 +137,7 @@ class TurnChunks:
         """The chunks of a record, in order."""
         was_running = self._run is not None
         chunks = self._piece(record) if type(record) is Piece else self._event(record)
-        if not (was_running or self._run is not None or self._is_history or self.is_over):
+        if not (was_running or self._run is not None or self._last_run is None or self.is_over):
             self._between += chunks
             return []
         return chunks if self._is_sent else []
@@ -205,9 +205,9 @@ class TurnChunks:
         chunks = self._show_inner_calls() if stopped.reason == "tool_use" else []
         chunks += self._end_step()
         run, self._run = self._run, None
-        if not (self._is_history or run == self._last_run):
+        if self._last_run not in (None, run):
             return chunks
-        self.is_over = not self._is_history
+        self.is_over = self._last_run is not None
         reason = FINISH_REASONS.get(stopped.reason, "error")
         if stopped.reason == "cancelled":
             chunks.append({"type": "abort"})
@@ -299,7 +299,7 @@ class TurnChunks:
 
     def _is_repeated(self, kind: CallKind) -> bool:
         """Whether a page must not run or ask what it receives, as it is of a run before the one that is joined."""
-        is_of_turn = not self._is_history and not self._is_single_run
+        is_of_turn = self._last_run is not None and not self._is_single_run
         return kind in ("client", "question") and is_of_turn and self._run != self._last_run
 
     def _on_call_parked(self, parked: CallParked) -> list[Chunk]:
@@ -344,7 +344,7 @@ class TurnChunks:
             return [_answered(call.question, answer)]
         if not call.has_approval or self._is_single_run:
             return []
-        if self._client_version == 5 or (self._client_version == 6 and not self._is_history):
+        if self._client_version == 5 or (self._client_version == 6 and self._last_run is not None):
             return []
         decision: Chunk = {"type": "tool-approval-response", "approvalId": call_id, "approved": answer.granted}
         return [{**decision, "reason": answer.reason} if answer.reason else decision]
