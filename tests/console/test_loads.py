@@ -5,7 +5,8 @@ import json
 from tests.browser import Json
 from tests.console.console_page import ConsolePage, js_string
 from tests.console.sessions import answer, play_session
-from tests.console.test_conversations import DONE
+from tests.console.test_conversations import DONE, start_conversation
+from tests.console.test_versions import until_messages
 from tests.servers import SocketServer
 
 RECORD_LOADS = """(() => {
@@ -48,3 +49,20 @@ async def test_the_run_of_another_conversation_is_shown_in_the_list_without_load
     newest = f"{NEWEST_SESSION}?.href.includes({js_string(other)})"
     await console_page.until(f"{newest} && {NEWEST_SESSION}.querySelector('.badge.danger')")
     assert await loads_of(console_page, "/api/sessions") == 0
+
+
+async def test_an_edited_message_loads_the_messages_for_the_new_branch_and_for_its_versions(
+    console_page: ConsolePage,
+) -> None:
+    session = await start_conversation(console_page, "one")
+    await console_page.until(DONE)
+    await console_page.run(RECORD_LOADS)
+    await console_page.press("Edit message")
+    await console_page.write("Edit message", "one, better")
+    await console_page.page.press("Enter")
+    await until_messages(console_page, "one, better", version="2/2")
+    messages = f"/api/sessions/{session}/messages"
+    assert await loads_of(console_page, messages) == 2
+    await console_page.press("Previous version")
+    await until_messages(console_page, "one", version="1/2")
+    assert await loads_of(console_page, messages) == 3

@@ -87,7 +87,7 @@ function Alternatives({ turn }: { turn: Turn }) {
     const go = (step: number): void => {
         const other = all[at + step];
         if (other === undefined) return;
-        void versions.show(other.checkpoint_id).then(() => focusAlternatives(other.turn_id, step), showError);
+        void versions.show(other).then(() => focusAlternatives(other.turn_id, step), showError);
     };
     const isOpen = versions.isOpen;
     return (

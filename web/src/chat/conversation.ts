@@ -78,6 +78,8 @@ export class Conversation implements Listener {
     private ends = 0;
     /** Numbers of requests for `detail`: the last one, and the one whose answer is shown. */
     private readonly details = { asked: 0, shown: 0 };
+    /** Resolve when the next branch is shown. */
+    private branchWaiters: (() => void)[] = [];
     /** Whether another branch began: its first message has versions, which events do not name. */
     private isRewound = false;
 
@@ -147,7 +149,22 @@ export class Conversation implements Listener {
 
     /** Subscribes before it fetches, so that no event falls between the two. */
     connected(): void {
-        void this.load();
+        void this.loadBranch();
+    }
+
+    has(turnId: string): boolean {
+        return this.byId.has(turnId);
+    }
+
+    /** Resolves when the next branch is shown. The server announces one, and then it is loaded; whoever asks the server for
+     *  another branch calls this first, and waits. */
+    branchShown(): Promise<void> {
+        return new Promise((resolve) => this.branchWaiters.push(resolve));
+    }
+
+    private async loadBranch(): Promise<void> {
+        await this.load();
+        for (const resolve of this.branchWaiters.splice(0)) resolve();
     }
 
     /** Fetches everything again. Resolves when it is shown, also if another fetch, begun meanwhile, shows it. */
@@ -278,7 +295,7 @@ export class Conversation implements Listener {
         if (isAsked) void this.describe().catch(() => undefined);
         if (reload !== true) return;
         this.isRewound = true;
-        void this.load();
+        void this.loadBranch();
     }
 
     private confirm(turn: Turn): void {

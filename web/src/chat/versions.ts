@@ -18,7 +18,8 @@ interface Owner {
     readonly isRunning: ReadonlySignal<boolean>;
     readonly sending: ReadonlySignal<readonly Part[] | null>;
     readonly sent: ReadonlyMap<string, readonly Part[]>;
-    load(): Promise<void>;
+    has(turnId: string): boolean;
+    branchShown(): Promise<void>;
     say(parts: readonly Part[]): Promise<void>;
 }
 
@@ -61,24 +62,29 @@ export class Versions {
     }
 
     /** Shows the newest branch with another version of a message. */
-    async show(checkpoint: string): Promise<void> {
-        await api.post(`${this.path}/switch-branch`, { checkpoint_id: checkpoint });
-        await this.conversation.load();
+    async show({ checkpoint_id, turn_id }: Checkpoint): Promise<void> {
+        if (this.conversation.has(turn_id)) return; // another window was faster
+        await this.branch("switch-branch", checkpoint_id);
     }
 
     /** Rewinds the conversation to before a message, and sends another one in its place. */
     private async resend(turn: Turn, parts: readonly Part[]): Promise<void> {
         const checkpoints = await api.get<Checkpoint[]>(`${this.path}/checkpoints`);
         const before = checkpoints.find((each) => each.turn_id === turn.turn_id);
-        if (before !== undefined) await api.post(`${this.path}/rewind`, { checkpoint_id: before.checkpoint_id });
-        await this.conversation.load();
+        if (before !== undefined) await this.branch("rewind", before.checkpoint_id);
         try {
             await this.conversation.say(parts);
         } catch (error) {
-            if (before !== undefined) await this.show(before.checkpoint_id);
+            if (before !== undefined) await this.branch("switch-branch", before.checkpoint_id);
             throw error;
         }
-        await this.conversation.load(); // the new message, with its versions
+    }
+
+    /** Begins another branch, and resolves when it is shown. */
+    private async branch(path: "rewind" | "switch-branch", checkpoint: string): Promise<void> {
+        const shown = this.conversation.branchShown(); // its event may come before the answer
+        await api.post(`${this.path}/${path}`, { checkpoint_id: checkpoint });
+        await shown;
     }
 
     private async partsOf(turn: Turn): Promise<readonly Part[]> {
