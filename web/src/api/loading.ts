@@ -1,6 +1,7 @@
 /** Loads a value and tracks its loading and error states. */
 import { useSignal, type ReadonlySignal } from "@preact/signals";
 import { useCallback, useEffect, useRef } from "preact/hooks";
+import { Latest } from "./latest";
 
 export interface Loaded<T> {
     value: T | null;
@@ -17,14 +18,13 @@ export function useLoaded<T>(
     inputs: readonly unknown[] = [],
 ): { state: ReadonlySignal<Loaded<T>>; reload: () => Promise<void> } {
     const state = useSignal<Loaded<T>>({ value: null, error: null, isLoading: true });
-    const requests = useRef({ abort: new AbortController(), sent: 0, shown: 0 }).current;
+    const requests = useRef({ abort: new AbortController(), latest: new Latest() }).current;
     const reload = useCallback(async (): Promise<void> => {
         const { signal } = requests.abort;
-        const number = ++requests.sent;
+        const request = requests.latest.begin();
         const show = (loaded: { value: T | null; error: unknown }): void => {
-            if (signal.aborted || number < requests.shown) return;
-            requests.shown = number;
-            state.value = { ...loaded, isLoading: number < requests.sent };
+            if (signal.aborted || !request.settle()) return;
+            state.value = { ...loaded, isLoading: requests.latest.isPending };
         };
         state.value = { ...state.value, isLoading: true };
         await fetching(signal).then(

@@ -7,6 +7,7 @@
 import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { api } from "../api/client";
 import { isReadOnly } from "../api/key";
+import { Latest } from "../api/latest";
 import { fold } from "./fold";
 import { Pictures } from "./pictures";
 import { Schemas } from "./schemas";
@@ -71,13 +72,13 @@ export class Conversation implements Listener {
     private readonly unsubscribe: () => void;
     private frame: { animationFrame: number; timer: number } | null = null;
     private newer = new Set<string>();
-    private loads = 0;
+    private readonly loads = new Latest();
     private loading: Promise<void> = Promise.resolve();
     /** The reload in progress after an event was missed: one, however many patches reveal the gap. */
     private reloading: Promise<void> | null = null;
-    private ends = 0;
-    /** Numbers of requests for `detail`: the last one, and the one whose answer is shown. */
-    private readonly details = { asked: 0, shown: 0 };
+    private readonly details = new Latest();
+    /** Answers that say whether a run is in progress. */
+    private readonly runs = new Latest();
     /** Resolve when the next branch is shown. */
     private branchWaiters: (() => void)[] = [];
     /** Whether another branch began: its first message has versions, which events do not name. */
@@ -97,7 +98,7 @@ export class Conversation implements Listener {
     close(): void {
         this.unsubscribe();
         this.unschedule();
-        this.loads += 1;
+        this.loads.outdate();
     }
 
     // --- what the reader does ----------------------------------------------------------------------------------------
@@ -105,10 +106,10 @@ export class Conversation implements Listener {
     async say(parts: readonly Part[]): Promise<void> {
         this.sending.value = parts;
         this.notices.value = [];
-        const ends = this.ends;
+        const run = this.runs.begin();
         try {
             await send("chat:send", { session_id: this.id, message: messageOf(parts) });
-            if (ends === this.ends) this.isRunning.value = true;
+            if (run.settle()) this.isRunning.value = true;
         } catch (error) {
             this.sending.value = null;
             throw error;
@@ -138,11 +139,9 @@ export class Conversation implements Listener {
     }
 
     async describe(): Promise<void> {
-        const number = ++this.details.asked;
+        const request = this.details.begin();
         const detail = await api.get<SessionDetail>(`/api/sessions/${this.id}`);
-        if (number <= this.details.shown) return; // older than what is shown
-        this.details.shown = number;
-        this.detail.value = detail;
+        if (request.settle()) this.detail.value = detail;
     }
 
     // --- what the server says ----------------------------------------------------------------------------------------
@@ -182,16 +181,16 @@ export class Conversation implements Listener {
     }
 
     private async fetch(): Promise<void> {
-        const load = ++this.loads;
+        const load = this.loads.begin();
         try {
             const known = this.describe();
             known.catch(() => undefined);
-            const ends = this.ends;
+            const run = this.runs.begin();
             this.newer = new Set();
             const ack = await send<{ status: string; running: boolean }>("session:subscribe", { session_id: this.id });
             const turns = await api.get<Turn[]>(`/api/sessions/${this.id}/messages`);
             await known;
-            if (load !== this.loads) return;
+            if (!load.isCurrent()) return;
             batch(() => {
                 // Events received since the subscription are newer than the fetched turns.
                 const fetched = turns.filter((turn) => !this.newer.has(turn.turn_id));
@@ -202,17 +201,18 @@ export class Conversation implements Listener {
                 for (const turn of turns) this.addVersions(turn);
                 this.arrange();
                 this.remember();
-                if (ends === this.ends) this.isRunning.value = ack.running;
+                if (run.settle()) this.isRunning.value = ack.running;
                 this.isLoaded.value = true;
                 this.error.value = null;
             });
             this.refreshSchemas();
         } catch (error) {
-            if (load === this.loads) this.error.value = error;
+            if (load.isCurrent()) this.error.value = error;
         }
     }
 
     chatStart(): void {
+        this.runs.outdate();
         this.isRunning.value = true;
     }
 
@@ -258,7 +258,7 @@ export class Conversation implements Listener {
 
     chatEnd(end: ChatEnd): void {
         this.flush();
-        this.ends += 1;
+        this.runs.outdate();
         batch(() => {
             this.isRunning.value = false;
             this.isStopping.value = false;
@@ -287,10 +287,10 @@ export class Conversation implements Listener {
     /** The title, pin or memory setting changed, or another branch is shown, here or in another window. */
     private changed({ session_id: id, reload, ...changes }: Updated): void {
         if (bare(id) !== this.id) return;
-        const isAsked = this.details.shown < this.details.asked;
+        const isAsked = this.details.isPending;
         if (this.detail.value !== null) {
             this.detail.value = { ...this.detail.value, ...changes };
-            this.details.shown = this.details.asked; // answers on their way may be older than the change
+            this.details.outdate(); // answers on their way may be older than the change
         }
         if (isAsked) void this.describe().catch(() => undefined);
         if (reload !== true) return;

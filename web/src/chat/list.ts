@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { api } from "../api/client";
 import { key } from "../api/key";
+import { Latest } from "../api/latest";
 import { Throttle } from "../api/throttle";
 import { type Updated, watchSessions } from "./socket";
 import { type Session, type SessionPage } from "./wire";
@@ -15,8 +16,7 @@ class SessionList {
     readonly isPartial = signal(false);
     readonly error = signal<unknown>(null);
     readonly isLoaded = signal(false);
-    private loads = 0;
-    private isLoading = false;
+    private readonly requests = new Latest();
     private wanted = PAGE;
     private readonly loading = new Throttle(() => this.fetch(0, Math.min(200, this.wanted)));
 
@@ -60,8 +60,7 @@ class SessionList {
 
     /** Clears the list when another user signs in. */
     forget(): void {
-        this.loads += 1;
-        this.isLoading = false;
+        this.requests.outdate();
         this.items.value = [];
         this.wanted = PAGE;
         this.total.value = 0;
@@ -84,7 +83,7 @@ class SessionList {
             this.items.value = [...others.slice(0, place), changed, ...others.slice(place)];
         }
         const isApplied = session !== undefined && !deleted && this.query.peek() === "";
-        if (!isApplied || this.isLoading) this.refreshSoon(); // an answer on its way may be older than the change
+        if (!isApplied || this.requests.isPending) this.refreshSoon(); // an answer on its way may be older than the change
     }
 
     /** Nothing is loaded while nobody sees the page. `follow` loads it when somebody does. */
@@ -97,11 +96,10 @@ class SessionList {
     }
 
     private async fetch(offset: number, limit: number): Promise<void> {
-        const load = ++this.loads;
-        this.isLoading = true;
+        const request = this.requests.begin();
         try {
             const page = await api.get<SessionPage>("/api/sessions", { q: this.query.peek(), offset, limit });
-            if (load !== this.loads) return;
+            if (!request.isCurrent()) return;
             const previous = this.items.peek().slice(0, offset);
             const known = new Set(previous.map((each) => each.id));
             this.items.value = [...previous, ...page.items.filter((each) => !known.has(each.id))];
@@ -110,9 +108,9 @@ class SessionList {
             this.error.value = null;
             this.isLoaded.value = true;
         } catch (error) {
-            if (load === this.loads) this.error.value = error;
+            if (request.isCurrent()) this.error.value = error;
         } finally {
-            if (load === this.loads) this.isLoading = false;
+            request.settle();
         }
     }
 }
