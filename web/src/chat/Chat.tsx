@@ -17,14 +17,14 @@ import { draftOf } from "./drafts";
 import { Feed } from "./Feed";
 import { Header } from "./Header";
 import { AnswerFoot, InspectLink, TurnView } from "./Turn";
-import { isMessage, type Turn } from "./wire";
+import { isMessage, type Part, type Turn } from "./wire";
 
 /** Dialogs, menus and searches close or clear on Escape. */
 const TAKES_ESCAPE = "dialog[open], [role=menu], input[type=search]:focus";
 const NOT_FOUND = new Set([403, 404]);
 
-export function Chat({ id }: { id: string }) {
-    const conversation = useMemo(() => new Conversation(id), [id]);
+export function Chat({ id, first }: { id: string; first: readonly Part[] | null }) {
+    const conversation = useMemo(() => new Conversation(id, first), [id]);
     useEffect(() => () => conversation.close(), [conversation]);
     useEscape(conversation);
     const error = conversation.error.value;

@@ -13,12 +13,14 @@ import { store, readStored } from "../browser/storage";
 import { address, go } from "../browser/router";
 import { type Agent, agents, create, type Option } from "./agents";
 import { Composer } from "./Composer";
-import { firstMessages } from "./conversation";
 import { draftOf } from "./drafts";
 import { send } from "./socket";
 import { messageOf, type Part } from "./wire";
 
-export function NewConversation() {
+/** Called when a conversation was created, with the message that is then sent. */
+type OnBegin = (id: string, first: readonly Part[]) => void;
+
+export function NewConversation({ onBegin }: { onBegin: OnBegin }) {
     const { state, reload } = useLoaded(agents);
     if (isReadOnly()) {
         return (
@@ -29,10 +31,10 @@ export function NewConversation() {
     }
     const { value, error } = state.value;
     if (value === null) return error === null ? <Loading /> : <Failed error={error} onRetry={() => void reload()} />;
-    return <Start agents={value} />;
+    return <Start agents={value} onBegin={onBegin} />;
 }
 
-function Start({ agents }: { agents: readonly Agent[] }) {
+function Start({ agents, onBegin }: { agents: readonly Agent[]; onBegin: OnBegin }) {
     const name = useSignal(agents.find((each) => each.name === readStored("agent"))?.name ?? agents[0]?.name ?? "");
     const options = useSignal<Readonly<Record<string, string>>>({});
     const memory = useSignal(true);
@@ -45,7 +47,7 @@ function Start({ agents }: { agents: readonly Agent[] }) {
         store("agent", agent.name);
         const here = address.peek();
         const id = await create(agent, options.value, memory.value);
-        firstMessages.set(id, parts);
+        onBegin(id, parts);
         try {
             await send("chat:send", { session_id: id, message: messageOf(parts) });
         } finally {

@@ -38,9 +38,6 @@ interface Growing {
     patches: Patch[];
 }
 
-/** First messages of conversations started here, until their turns are loaded. */
-export const firstMessages = new Map<string, readonly Part[]>();
-
 export class Conversation implements Listener {
     readonly detail = signal<SessionDetail | null>(null);
     readonly error = signal<unknown>(null);
@@ -84,7 +81,11 @@ export class Conversation implements Listener {
     /** Whether another branch began: its first message has versions, which events do not name. */
     private isRewound = false;
 
-    constructor(readonly id: string) {
+    /** `first`: the first message, if this page has sent it, until its turn is loaded. */
+    constructor(
+        readonly id: string,
+        private first: readonly Part[] | null = null,
+    ) {
         this.schemas = new Schemas(id);
         this.pictures = new Pictures(id, this.sent);
         const unwatch = watchSessions((change) => this.changed(change));
@@ -277,11 +278,10 @@ export class Conversation implements Listener {
     }
 
     private remember(): void {
-        const parts = firstMessages.get(this.id);
-        const first = this.entries.peek().find((each) => each.turn.peek().role === "user");
-        if (parts === undefined || first === undefined) return;
-        this.sent.set(first.id, parts);
-        firstMessages.delete(this.id);
+        const turn = this.entries.peek().find((each) => each.turn.peek().role === "user");
+        if (this.first === null || turn === undefined) return;
+        this.sent.set(turn.id, this.first);
+        this.first = null;
     }
 
     /** The title, pin or memory setting changed, or another branch is shown, here or in another window. */

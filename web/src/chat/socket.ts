@@ -53,7 +53,8 @@ export const isConnected = signal(true);
 let connection: Socket | null = null;
 /** What the connection was opened with. */
 let sent: string | null = null;
-const listeners = new Map<string, Listener>();
+/** By session. Two while a page gives way to another one for the same session. */
+const listeners = new Map<string, Set<Listener>>();
 const watchers = new Set<Watcher>();
 
 function connect(): Socket {
@@ -69,11 +70,10 @@ function connect(): Socket {
         reconnectionDelay: 300,
         reconnectionDelayMax: MAX_RECONNECTION_DELAY_MS,
     });
-    const again = connection;
-    addEventListener("online", () => void (connection === again && !again.connected && again.disconnect().connect()));
     connection.on("connect", () => {
         isConnected.value = true;
-        for (const each of [...listeners.values(), ...watchers]) each.connected();
+        for (const each of [...listeners.values()].flatMap((those) => [...those])) each.connected();
+        for (const each of watchers) each.connected();
     });
     connection.on("disconnect", (reason) => {
         isConnected.value = false;
@@ -84,12 +84,12 @@ function connect(): Socket {
         isConnected.value = false;
         if (error.message === "Unauthorized") void reconnect(connection);
     });
-    connection.on("chat:start", (event: { session_id: string }) => of(event)?.chatStart());
-    connection.on("turn:start", (event: TurnEvent) => of(event)?.turnStart(event));
-    connection.on("turn:patch", (event: Patch) => of(event)?.turnPatch(event));
-    connection.on("turn:end", (event: TurnEvent) => of(event)?.turnEnd(event));
-    connection.on("chat:end", (event: ChatEnd) => of(event)?.chatEnd(event));
-    connection.on("system:notification", (event: Notice) => of(event)?.notice(event));
+    connection.on("chat:start", (event: { session_id: string }) => of(event).forEach((each) => each.chatStart()));
+    connection.on("turn:start", (event: TurnEvent) => of(event).forEach((each) => each.turnStart(event)));
+    connection.on("turn:patch", (event: Patch) => of(event).forEach((each) => each.turnPatch(event)));
+    connection.on("turn:end", (event: TurnEvent) => of(event).forEach((each) => each.turnEnd(event)));
+    connection.on("chat:end", (event: ChatEnd) => of(event).forEach((each) => each.chatEnd(event)));
+    connection.on("system:notification", (event: Notice) => of(event).forEach((each) => each.notice(event)));
     connection.on("session:updated", (event: Updated) => watchers.forEach((each) => each.changed(event)));
     return connection;
 }
@@ -105,15 +105,22 @@ key.subscribe(() => {
     connection = null;
 });
 
-const of = (event: { session_id?: string }): Listener | undefined => listeners.get(bare(event.session_id ?? ""));
+addEventListener("online", () => void (connection?.connected === false && connection.disconnect().connect()));
+
+const NOBODY: ReadonlySet<Listener> = new Set();
+
+const of = (event: { session_id?: string }): ReadonlySet<Listener> =>
+    listeners.get(bare(event.session_id ?? "")) ?? NOBODY;
 
 /** Subscribes to a session's events. Returns a function that unsubscribes. */
 export function listen(session: string, listener: Listener): () => void {
-    listeners.set(session, listener);
+    const those = listeners.get(session) ?? new Set();
+    listeners.set(session, those.add(listener));
     const socket = connect();
-    if (socket.connected) queueMicrotask(() => listeners.get(session) === listener && listener.connected());
+    if (socket.connected) queueMicrotask(() => those.has(listener) && listener.connected());
     return () => {
-        if (listeners.get(session) !== listener) return;
+        those.delete(listener);
+        if (those.size > 0) return;
         listeners.delete(session);
         if (socket.connected) socket.emit("session:unsubscribe", { session_id: session });
     };
