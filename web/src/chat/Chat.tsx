@@ -12,11 +12,12 @@ import { to } from "../browser/router";
 import { t } from "../i18n";
 import { Composer, focusComposer } from "./Composer";
 import { Current, useConversation } from "./context";
-import { Conversation, type Entry } from "./conversation";
+import { Conversation } from "./conversation";
 import { draftOf } from "./drafts";
 import { Feed } from "./Feed";
 import { Header } from "./Header";
 import { AnswerFoot, InspectLink, TurnView } from "./Turn";
+import type { Entry } from "./turns";
 import { isMessage, type Part, type Turn } from "./wire";
 
 /** Dialogs, menus and searches close or clear on Escape. */

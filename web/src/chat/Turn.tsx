@@ -13,7 +13,7 @@ import { count, duration, t } from "../i18n";
 import { AttachmentChip } from "./Attachment";
 import { Call } from "./Call";
 import { useConversation } from "./context";
-import type { Entry } from "./conversation";
+import type { Entry } from "./turns";
 import { Markdown } from "../components/Markdown";
 import { isAskedByCall, isPermission } from "./questions";
 import { UserTurn } from "./UserTurn";

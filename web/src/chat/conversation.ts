@@ -1,17 +1,13 @@
-/**
- * One live conversation: its turns, kept up to date by events, and the user's actions.
- *
- * Every turn is a signal of its own, so that a new word renders one turn instead of all of them. Patches are collected
- * and applied once per frame.
- */
-import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+/** One live conversation: its turns, kept up to date by events, and the user's actions. Patches are shown once per frame. */
+import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { api } from "../api/client";
 import { isReadOnly } from "../api/key";
 import { Latest } from "../api/latest";
-import { fold } from "./fold";
+import { NextFrame } from "../browser/frame";
 import { Pictures } from "./pictures";
 import { Schemas } from "./schemas";
 import { listen, type Listener, type Notice, send, type Updated, watchSessions } from "./socket";
+import { TurnStore } from "./turns";
 import {
     type Answer,
     bare,
@@ -25,26 +21,12 @@ import {
 } from "./wire";
 import { Versions } from "./versions";
 
-/** The longest time that patches wait for an animation frame. */
-const MAX_FRAME_DELAY_MS = 120;
-
-export interface Entry {
-    readonly id: string;
-    readonly turn: Signal<Turn>;
-}
-
-interface Growing {
-    last: number;
-    patches: Patch[];
-}
-
 export class Conversation implements Listener {
     readonly detail = signal<SessionDetail | null>(null);
     readonly error = signal<unknown>(null);
-    /** Turns of the main loop, oldest first. */
-    readonly entries = signal<readonly Entry[]>([]);
-    /** Turns of sub-agents, by the tool call that started them. */
-    readonly children = signal<ReadonlyMap<string, readonly Entry[]>>(new Map());
+    private readonly turns = new TurnStore();
+    readonly entries = this.turns.entries;
+    readonly children = this.turns.children;
     readonly isLoaded = signal(false);
     /** Whether the user may answer and change things. Viewers may not, but who is one is known only with the details. */
     readonly isWritable = computed(() => this.detail.value?.viewer_role !== "viewer" && !isReadOnly());
@@ -64,11 +46,8 @@ export class Conversation implements Listener {
     readonly schemas: Schemas;
     readonly pictures: Pictures;
     readonly versions = new Versions(this);
-    private readonly byId = new Map<string, Entry>();
-    private readonly growing = new Map<string, Growing>();
+    private readonly frame = new NextFrame(() => this.turns.flush());
     private readonly unsubscribe: () => void;
-    private frame: { animationFrame: number; timer: number } | null = null;
-    private newer = new Set<string>();
     private readonly loads = new Latest();
     private loading: Promise<void> = Promise.resolve();
     /** The reload in progress after an event was missed: one, however many patches reveal the gap. */
@@ -98,7 +77,7 @@ export class Conversation implements Listener {
 
     close(): void {
         this.unsubscribe();
-        this.unschedule();
+        this.frame.cancel();
         this.loads.outdate();
     }
 
@@ -153,7 +132,7 @@ export class Conversation implements Listener {
     }
 
     has(turnId: string): boolean {
-        return this.byId.has(turnId);
+        return this.turns.has(turnId);
     }
 
     /** Resolves when the next branch is shown. The server announces one, and then it is loaded; whoever asks the server for
@@ -178,7 +157,7 @@ export class Conversation implements Listener {
 
     /** Viewers of a shared conversation get no schemas: the run service shows a thread to its owner alone. */
     private refreshSchemas(): void {
-        if (this.detail.peek()?.viewer_role === "owner") void this.schemas.refresh(this.byId.size);
+        if (this.detail.peek()?.viewer_role === "owner") void this.schemas.refresh(this.turns.size);
     }
 
     private async fetch(): Promise<void> {
@@ -187,20 +166,13 @@ export class Conversation implements Listener {
             const known = this.describe();
             known.catch(() => undefined);
             const run = this.runs.begin();
-            this.newer = new Set();
+            this.turns.beginLoad();
             const ack = await send<{ status: string; running: boolean }>("session:subscribe", { session_id: this.id });
             const turns = await api.get<Turn[]>(`/api/sessions/${this.id}/messages`);
             await known;
             if (!load.isCurrent()) return;
             batch(() => {
-                // Events received since the subscription are newer than the fetched turns.
-                const fetched = turns.filter((turn) => !this.newer.has(turn.turn_id));
-                const current = new Set(turns.map((turn) => turn.turn_id));
-                for (const id of [...this.byId.keys()])
-                    if (!current.has(id) && !this.newer.has(id)) this.byId.delete(id);
-                for (const turn of fetched) this.put(turn);
-                for (const turn of turns) this.addVersions(turn);
-                this.arrange();
+                this.turns.show(turns);
                 this.remember();
                 if (run.settle()) this.isRunning.value = ack.running;
                 this.isLoaded.value = true;
@@ -219,13 +191,10 @@ export class Conversation implements Listener {
 
     turnStart(event: TurnEvent): void {
         this.flush();
-        this.newer.add(event.turn_id);
-        this.growing.set(event.turn_id, { last: event.patch_sequence ?? 0, patches: [] });
         batch(() => {
             if (event.role === "user") this.confirm(event);
             if (event.status === "streaming") this.isRunning.value = true;
-            this.put(event);
-            this.arrange();
+            this.turns.start(event);
         });
         if (!this.isRewound || event.role !== "user") return;
         this.isRewound = false;
@@ -233,28 +202,15 @@ export class Conversation implements Listener {
     }
 
     turnPatch(patch: Patch): void {
-        const growing = this.growing.get(patch.turn_id);
-        if (growing === undefined || patch.sequence > growing.last + 1) {
-            this.reloading ??= this.load().finally(() => (this.reloading = null));
-            return;
-        }
-        if (patch.sequence <= growing.last) return;
-        growing.last = patch.sequence;
-        growing.patches.push(patch);
+        const outcome = this.turns.patch(patch);
+        if (outcome === "gap") this.reloading ??= this.load().finally(() => (this.reloading = null));
+        if (outcome !== "collected") return;
         if (patch.patch_type === "add_tool_call") this.liveCalls.add(String(patch.data["id"]));
-        this.schedule();
+        this.frame.schedule();
     }
 
     turnEnd(event: TurnEvent): void {
-        this.newer.add(event.turn_id);
-        this.growing.set(event.turn_id, {
-            last: event.patch_sequence ?? this.growing.get(event.turn_id)?.last ?? 0,
-            patches: [],
-        });
-        batch(() => {
-            this.put(event);
-            this.arrange();
-        });
+        this.turns.end(event);
     }
 
     chatEnd(end: ChatEnd): void {
@@ -264,9 +220,7 @@ export class Conversation implements Listener {
             this.isRunning.value = false;
             this.isStopping.value = false;
             this.sending.value = null;
-            const last = this.entries.peek().findLast((each) => each.turn.peek().role !== "system");
-            if (last !== undefined && end.chat_end !== undefined)
-                last.turn.value = { ...last.turn.peek(), chat_end: end.chat_end };
+            if (end.chat_end !== undefined) this.turns.endChat(end.chat_end);
         });
         this.pictures.invalidate();
         this.refreshSchemas();
@@ -275,6 +229,11 @@ export class Conversation implements Listener {
 
     notice(notice: Notice): void {
         this.notices.value = [...this.notices.value, notice];
+    }
+
+    private flush(): void {
+        this.frame.cancel();
+        this.turns.flush();
     }
 
     private remember(): void {
@@ -303,73 +262,4 @@ export class Conversation implements Listener {
         if (parts !== null) this.sent.set(turn.turn_id, parts);
         this.sending.value = null;
     }
-
-    // --- turns -------------------------------------------------------------------------------------------------------
-
-    private put(turn: Turn): void {
-        const known = this.byId.get(turn.turn_id);
-        if (known === undefined) this.byId.set(turn.turn_id, { id: turn.turn_id, turn: signal(turn) });
-        else known.turn.value = withVersions(turn, known.turn.peek());
-    }
-
-    /** Events do not name the versions of a message. */
-    private addVersions(fetched: Turn): void {
-        const known = this.byId.get(fetched.turn_id);
-        if (known !== undefined && fetched.alternatives !== undefined && this.newer.has(fetched.turn_id))
-            known.turn.value = withVersions(known.turn.peek(), fetched);
-    }
-
-    /** Rebuilds the lists. Their signals change only if a turn was added or removed. */
-    private arrange(): void {
-        const roots: Entry[] = [];
-        const below = new Map<string, Entry[]>();
-        const all = [...this.byId.values()].sort((a, b) => a.turn.peek().sequence - b.turn.peek().sequence);
-        for (const entry of all) {
-            const parent = entry.turn.peek().parent_fork_tool_call_id;
-            if (parent === null) roots.push(entry);
-            else below.set(parent, [...(below.get(parent) ?? []), entry]);
-        }
-        if (!same(this.entries.peek(), roots)) this.entries.value = roots;
-        const before = this.children.peek();
-        if (below.size !== before.size || [...below].some(([id, list]) => !same(before.get(id) ?? [], list))) {
-            this.children.value = below;
-        }
-    }
-
-    /** Flushes with the next frame, or after a timeout, because browsers paint no frames for a covered page. */
-    private schedule(): void {
-        if (this.frame !== null) return;
-        const flush = (): void => this.flush();
-        this.frame = {
-            animationFrame: requestAnimationFrame(flush),
-            timer: window.setTimeout(flush, MAX_FRAME_DELAY_MS),
-        };
-    }
-
-    private unschedule(): void {
-        if (this.frame === null) return;
-        cancelAnimationFrame(this.frame.animationFrame);
-        clearTimeout(this.frame.timer);
-        this.frame = null;
-    }
-
-    private flush(): void {
-        this.unschedule();
-        batch(() => {
-            for (const [id, growing] of this.growing) {
-                const entry = this.byId.get(id);
-                if (entry === undefined || growing.patches.length === 0) continue;
-                entry.turn.value = growing.patches.reduce(fold, entry.turn.peek());
-                growing.patches = [];
-            }
-        });
-    }
 }
-
-const same = (one: readonly Entry[], other: readonly Entry[]): boolean =>
-    one.length === other.length && one.every((entry, index) => entry === other[index]);
-
-const withVersions = (turn: Turn, other: Turn): Turn =>
-    turn.alternatives === undefined && other.alternatives !== undefined
-        ? { ...turn, alternatives: other.alternatives }
-        : turn;
