@@ -1,9 +1,10 @@
-/** AAP on the wire: which moments a turn's frames belong to. Pure. Source: AAP v3, "Stream events". */
+/** AAP on the wire: its requests, and which moments a turn's frames belong to. Source: AAP v3, "Stream events". */
 
-import { type Frame, type Moment, Ordinals, Pieces, moment, parsed, textOf } from "./frames";
+import { jsonHistory, lastEventId, type RunAdapter } from "./adapter";
+import { type Frame, type Moment, Ordinals, Pieces, moment, objectOf, parsed, textOf } from "./frames";
 import type { SseFrame } from "./sse";
 
-export function aapFrame(sse: SseFrame, at: number): Frame {
+function aapFrame(sse: SseFrame, at: number): Frame {
     return { protocol: "aap", raw: sse.raw, id: sse.id, name: sse.event, body: parsed(sse.data), at };
 }
 
@@ -14,7 +15,7 @@ export function aapTurn(frames: readonly Frame[]): string | null {
     return typeof id === "string" ? id : null;
 }
 
-export function aapMoments(frames: readonly Frame[]): Moment[] {
+function aapMoments(frames: readonly Frame[]): Moment[] {
     const pieces = new Pieces();
     const notes = new Ordinals();
     return frames.map(({ name, body }) => {
@@ -41,3 +42,29 @@ export function aapMoments(frames: readonly Frame[]): Moment[] {
         }
     });
 }
+
+export const aap: RunAdapter = {
+    name: "AAP",
+    transport: "/aap/v3 · SSE",
+    moments: aapMoments,
+    history: ({ session }) =>
+        jsonHistory(
+            `/aap/v3/sessions/${session}/history?type=full`,
+            (answer) => objectOf(objectOf(answer)["history"])["full"],
+        ),
+    message: ({ session }, text) => ({
+        path: `/aap/v3/sessions/${session}/turns`,
+        body: { stream: "delta", messages: [{ role: "user", content: text }] },
+        headers: {},
+    }),
+    stream: {
+        resume: ({ session, turn }, after) => ({
+            path: `/aap/v3/sessions/${session}/events?stream=delta${turn === null ? "" : `&turn=${turn}`}`,
+            headers: lastEventId(after ?? "0"),
+        }),
+        before: (frame) => String(Math.max(0, Number(frame.id) - 1)),
+        frame: aapFrame,
+        isEnd: (frame) => frame.name === "turn_stop",
+        needsRun: false,
+    },
+};

@@ -1,11 +1,13 @@
 /**
- * The Agent API on the wire: which moments a response's events belong to. Pure. Source: AgentScope Runtime, "Agent API".
+ * The Agent API on the wire: its requests, and which moments a response's events belong to.
+ * Source: AgentScope Runtime, "Agent API".
  */
 
+import { jsonHistory, lastEventId, numberBefore, type RunAdapter } from "./adapter";
 import { type Frame, type Moment, Ordinals, Pieces, moment, objectOf, parsed, textOf } from "./frames";
 import type { SseFrame } from "./sse";
 
-export function agentscopeFrame(sse: SseFrame, at: number): Frame {
+function agentscopeFrame(sse: SseFrame, at: number): Frame {
     const body = parsed(sse.data);
     const name = `${textOf(body["object"])} ${textOf(body["status"])}`;
     return { protocol: "agentscope", raw: sse.raw, id: textOf(body["sequence_number"]), name, body, at };
@@ -16,7 +18,7 @@ export function agentscopeResponse(frames: readonly Frame[]): string | null {
     return typeof id === "string" ? id : null;
 }
 
-export function isAgentscopeEnd(frame: Frame): boolean {
+function isAgentscopeEnd(frame: Frame): boolean {
     const { object, status } = frame.body;
     return object === "response" && ["completed", "failed", "canceled"].includes(textOf(status));
 }
@@ -45,7 +47,7 @@ function abouts(frames: readonly Frame[]): Map<string, Moment> {
     return moments;
 }
 
-export function agentscopeMoments(frames: readonly Frame[]): Moment[] {
+function agentscopeMoments(frames: readonly Frame[]): Moment[] {
     const about = abouts(frames);
     const pieces = new Pieces();
     const notes = new Ordinals();
@@ -81,3 +83,32 @@ export function agentscopeMoments(frames: readonly Frame[]): Moment[] {
         }
     });
 }
+
+export const agentscope: RunAdapter = {
+    name: "AgentScope",
+    transport: "/process · SSE",
+    moments: agentscopeMoments,
+    history: ({ response }) => {
+        const path = `/process/responses/${encodeURIComponent(response ?? "")}`;
+        if (response === null) return { path, items: () => Promise.resolve([]) };
+        return jsonHistory(path, (answer) => objectOf(answer)["output"]);
+    },
+    message: ({ session }, text) => ({
+        path: "/process",
+        body: { session_id: session, input: [{ role: "user", content: [{ type: "text", text }] }] },
+        headers: {},
+    }),
+    stream: {
+        resume: ({ session, response }, after) => ({
+            path:
+                response === null
+                    ? `/process/sessions/${session}/events`
+                    : `/process/responses/${encodeURIComponent(response)}/events`,
+            headers: lastEventId(after),
+        }),
+        before: numberBefore,
+        frame: agentscopeFrame,
+        isEnd: isAgentscopeEnd,
+        needsRun: false,
+    },
+};

@@ -1,7 +1,20 @@
-/** AG-UI on the wire: a thread's log, its runs and the moments of their events. Pure. Source: AG-UI 1.0, "Events". */
+/** AG-UI on the wire: its requests, a thread's runs, and the moments of their events. Source: AG-UI 1.0, "Events". */
 
-import { type Frame, type Moment, Ordinals, Pieces, moment, objectOf, parsed, textOf } from "./frames";
-import type { SseFrame } from "./sse";
+import { ask } from "../api/client";
+import { type HttpAdapter, lastEventId, objectsOf, type Place, uuid } from "./adapter";
+import {
+    type Frame,
+    type Json,
+    type JsonObject,
+    type Moment,
+    Ordinals,
+    Pieces,
+    moment,
+    objectOf,
+    parsed,
+    textOf,
+} from "./frames";
+import { type SseFrame, SseParser } from "./sse";
 
 export function aguiFrame(sse: SseFrame, at: number): Frame {
     const body = parsed(sse.data);
@@ -25,7 +38,7 @@ export function isAguiEnd(frame: Frame): boolean {
     return frame.name === "RUN_FINISHED" || frame.name === "RUN_ERROR";
 }
 
-export function aguiMoments(frames: readonly Frame[]): Moment[] {
+function aguiMoments(frames: readonly Frame[]): Moment[] {
     const pieces = new Pieces();
     const ordinals = new Ordinals();
     const users = new Map<string, Moment>();
@@ -87,3 +100,59 @@ export function aguiMoments(frames: readonly Frame[]): Moment[] {
         }
     });
 }
+
+/** The messages that `connect` sends first. It does not wait for a run in progress. */
+async function snapshot(path: string, body: unknown, signal: AbortSignal): Promise<readonly JsonObject[]> {
+    const response = await ask("POST", path, { body, signal });
+    const reader = response.body?.getReader();
+    const parser = new SseParser();
+    const decoder = new TextDecoder();
+    for (;;) {
+        const read = await reader?.read();
+        if (read === undefined || read.done) return [];
+        for (const frame of parser.feed(decoder.decode(read.value, { stream: true }))) {
+            const event = objectOf(JSON.parse(frame.data) as Json);
+            if (event["type"] !== "MESSAGES_SNAPSHOT") continue;
+            void reader?.cancel();
+            return objectsOf(event["messages"]);
+        }
+    }
+}
+
+const pathOf = (place: Place): string => `/ag-ui/${encodeURIComponent(place.agent)}`;
+
+export const agui: HttpAdapter = {
+    name: "AG-UI",
+    transport: "/ag-ui · SSE",
+    moments: aguiMoments,
+    history: (place) => {
+        const path = `${pathOf(place)}/connect`;
+        const body = { threadId: place.session, runId: "look", protocolVersion: "1.0", messages: [] };
+        return { path, body, items: (signal) => snapshot(path, body, signal) };
+    },
+    message: (place, text) => ({
+        path: pathOf(place),
+        body: {
+            protocolVersion: "1.0",
+            threadId: place.session,
+            runId: uuid(),
+            messages: [{ id: uuid(), role: "user", content: text }],
+            tools: [],
+            context: [],
+            forwardedProps: {},
+        },
+        headers: { "x-run-on-disconnect": "continue" },
+    }),
+    stream: {
+        resume: (place, after) => ({
+            path: `${pathOf(place)}/threads/${place.session}/events`,
+            headers: lastEventId(after),
+        }),
+        before: (frame) => {
+            const parts = frame.id.split("-");
+            return [...parts.slice(0, -1), Number(parts.at(-1)) - 1].join("-");
+        },
+        frame: aguiFrame,
+        isEnd: isAguiEnd,
+    },
+};

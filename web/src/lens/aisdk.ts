@@ -1,18 +1,19 @@
-/** The AI SDK's UI message stream on the wire: which moments its chunks belong to. Pure. Source: AI SDK 6. */
+/** The AI SDK's UI message stream on the wire: its requests, and the moments of its chunks. Source: AI SDK 6. */
 
+import { jsonHistory, numberBefore, type Place, type RunAdapter, uuid } from "./adapter";
 import { type Frame, type Moment, Ordinals, Pieces, moment, parsed, textOf } from "./frames";
 import type { SseFrame } from "./sse";
 
-export function aisdkFrame(sse: SseFrame, at: number): Frame {
+function aisdkFrame(sse: SseFrame, at: number): Frame {
     const body = parsed(sse.data);
     return { protocol: "ai-sdk", raw: sse.raw, id: sse.id, name: textOf(body["type"]), body, at };
 }
 
-export function isAisdkEnd(frame: Frame): boolean {
+function isAisdkEnd(frame: Frame): boolean {
     return frame.name === "finish";
 }
 
-export function aisdkMoments(frames: readonly Frame[]): Moment[] {
+function aisdkMoments(frames: readonly Frame[]): Moment[] {
     const pieces = new Pieces();
     const ordinals = new Ordinals();
     const moments: (Moment | null)[] = frames.map(({ name, body }) => {
@@ -60,3 +61,31 @@ export function aisdkMoments(frames: readonly Frame[]): Moment[] {
         (each, index) => each ?? moments.slice(index + 1).find((next) => next !== null) ?? moment("end"),
     );
 }
+
+const pathOf = (place: Place): string => `/ai-sdk/${encodeURIComponent(place.agent)}`;
+
+export const aisdk: RunAdapter = {
+    name: "AI SDK",
+    transport: "/ai-sdk · SSE",
+    moments: aisdkMoments,
+    history: (place) => jsonHistory(`${pathOf(place)}/${place.session}/messages`, (answer) => answer),
+    message: (place, text) => ({
+        path: pathOf(place),
+        body: {
+            id: place.session,
+            messages: [{ id: uuid(), role: "user", parts: [{ type: "text", text }] }],
+            trigger: "submit-message",
+        },
+        headers: {},
+    }),
+    stream: {
+        resume: (place, after) => ({
+            path: `${pathOf(place)}/${place.run ?? ""}/stream?startIndex=${Number(after ?? -1) + 1}`,
+            headers: {},
+        }),
+        before: numberBefore,
+        frame: aisdkFrame,
+        isEnd: isAisdkEnd,
+        needsRun: true,
+    },
+};

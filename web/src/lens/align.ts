@@ -5,14 +5,9 @@
  * determines the order; a moment that only another protocol has is placed before the next one that both have.
  */
 
-import { a2aMoments } from "./a2a";
-import { aapMoments } from "./aap";
-import { agentscopeMoments } from "./agentscope";
-import { aguiMoments } from "./agui";
-import { aisdkMoments } from "./aisdk";
-import { bladeMoments, HISTORY } from "./blade";
+import { ADAPTERS } from "./adapters";
+import { HISTORY } from "./blade";
 import { called, type Frame, type Kind, type Moment, perProtocol, type Protocol, PROTOCOLS, textOf } from "./frames";
-import { openaiMoments } from "./openai";
 
 export interface Row {
     readonly key: string;
@@ -25,15 +20,6 @@ export interface Row {
 
 export type Columns = Readonly<Record<Protocol, readonly Frame[]>>;
 
-const MOMENTS: Record<Protocol, (frames: readonly Frame[]) => Moment[]> = {
-    aap: aapMoments,
-    "ag-ui": aguiMoments,
-    agentscope: agentscopeMoments,
-    blade: bladeMoments,
-    openai: openaiMoments,
-    "ai-sdk": aisdkMoments,
-    a2a: a2aMoments,
-};
 const ORDER: readonly Protocol[] = ["ag-ui", "blade", "agentscope", "ai-sdk", "openai", "a2a", "aap"];
 
 interface Node {
@@ -66,7 +52,7 @@ function merged(
     const after = new Map<number, Node[]>();
     let waiting: Node[] = [];
     let last = -1;
-    MOMENTS[protocol](frames).forEach((own, index) => {
+    ADAPTERS[protocol].moments(frames).forEach((own, index) => {
         const name = own.kind === "note" ? `${own.key}:${protocol}` : own.key; // only this protocol has it
         const moment = { ...own, key: name.replace(/#.*$/, (call) => ids.get(call) ?? call) };
         const frame = frames[index];

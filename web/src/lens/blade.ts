@@ -1,5 +1,6 @@
-/** Blade on the wire: Socket.IO packets and the moments they belong to. Pure. Source: Blade, sections 6 and 7. */
+/** Blade on the wire: Socket.IO packets, their moments, and the history. Source: Blade, sections 6 and 7. */
 
+import { type Adapter, jsonHistory } from "./adapter";
 import {
     type Frame,
     type Json,
@@ -44,7 +45,7 @@ export function bladeRun(frame: Frame): string | null {
 const bare = (id: Json | undefined) => textOf(id).replace(/^(tc|perm|ask\d+|turn|sess|entry)_/, "");
 const loopOf = (body: JsonObject) => textOf(body["loop_id"]).replace(/^fork:(tc_)?/, "") || "root";
 
-export function bladeMoments(frames: readonly Frame[]): Moment[] {
+function bladeMoments(frames: readonly Frame[]): Moment[] {
     const pieces = new Pieces();
     const ordinals = new Ordinals();
     const users = new Map<string, Moment>();
@@ -124,3 +125,11 @@ function plainText(turn: JsonObject): string {
         .filter((content) => typeof content === "string")
         .join("");
 }
+
+/** Messages and events go over the socket. */
+export const blade: Adapter = {
+    name: "Blade",
+    transport: "/socket.io · Socket.IO",
+    moments: bladeMoments,
+    history: ({ session }) => jsonHistory(`/api/sessions/sess_${session}/messages`, (answer) => answer),
+};

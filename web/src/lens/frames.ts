@@ -75,6 +75,12 @@ export function parsed(text: string): JsonObject {
     }
 }
 
+/** The text shown beside an event's name, on one line. */
+export function oneLine(text: string): string {
+    const line = text.replace(/\s+/g, " ").trim();
+    return line.length > 120 ? `${line.slice(0, 119)}…` : line;
+}
+
 /** Counts chunks of text by loop and kind, so that the n-th chunk has the same name in every protocol. */
 export class Pieces {
     private readonly counts = new Map<string, number>();

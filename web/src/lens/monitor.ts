@@ -7,17 +7,15 @@
 import { type Signal, signal } from "@preact/signals";
 import { api, ask } from "../api/client";
 import { key } from "../api/key";
-import { a2aFrame, isA2aEnd } from "./a2a";
-import { aapFrame, aapTurn } from "./aap";
-import { agentscopeFrame, agentscopeResponse, isAgentscopeEnd } from "./agentscope";
+import { aapTurn } from "./aap";
+import type { Place } from "./adapter";
+import { HTTP_ADAPTERS, isRunProtocol, RUN_ADAPTERS, type RunProtocol } from "./adapters";
+import { agentscopeResponse } from "./agentscope";
 import { userMessage, aguiFrame, aguiMessages, isAguiEnd } from "./agui";
-import { aisdkFrame, isAisdkEnd } from "./aisdk";
 import type { Columns } from "./align";
 import { bladeRun, bladeTurnFrame } from "./blade";
-import { bareId, PATHS, type Place } from "./curl";
 import { follow, type State } from "./follow";
 import { type Frame, type JsonObject, perProtocol, type Protocol, textOf } from "./frames";
-import { isOpenaiEnd, openaiFrame } from "./openai";
 import { BladeSocket } from "./socket";
 import { type SseFrame, SseParser } from "./sse";
 
@@ -39,20 +37,6 @@ const SETTLE_MS = 60;
 const DRAW_MS = 60;
 const RUN_RETRY_MS = 250;
 const RUN_RETRIES = 20;
-
-/** The protocols whose streams are those of one run. */
-type RunProtocol = "aap" | "agentscope" | "openai" | "ai-sdk" | "a2a";
-const RUN_STREAMS: Record<
-    RunProtocol,
-    { frame: (sse: SseFrame, at: number) => Frame; isEnd: (frame: Frame) => boolean; needsRun: boolean }
-> = {
-    aap: { frame: aapFrame, isEnd: (frame) => frame.name === "turn_stop", needsRun: false },
-    agentscope: { frame: agentscopeFrame, isEnd: isAgentscopeEnd, needsRun: false },
-    openai: { frame: openaiFrame, isEnd: isOpenaiEnd, needsRun: true },
-    "ai-sdk": { frame: aisdkFrame, isEnd: isAisdkEnd, needsRun: true },
-    a2a: { frame: a2aFrame, isEnd: isA2aEnd, needsRun: true },
-};
-const isRunProtocol = (protocol: Protocol): protocol is RunProtocol => protocol in RUN_STREAMS;
 
 type StreamStates = Readonly<Record<Protocol, StreamState>>;
 const NOT_STARTED: StreamState = { state: "opening", error: null, bytes: 0 };
@@ -89,7 +73,7 @@ export class SessionMonitor {
             onState: (state, error) => this.setState("blade", state, error),
         });
         void follow({
-            next: () => ({ path: PATHS["ag-ui"](this.place.value), headers: resumeHeaders(this.split.at(-1)?.at(-1)) }),
+            next: () => HTTP_ADAPTERS["ag-ui"].stream.resume(this.place.value, this.split.at(-1)?.at(-1)?.id ?? null),
             signal: this.abort.signal,
             onFrame: (frame) => this.receiveAgui(frame),
             onBytes: (addBytes) => this.addBytes("ag-ui", addBytes),
@@ -118,7 +102,7 @@ export class SessionMonitor {
     async say(protocol: Protocol, text: string): Promise<void> {
         this.chosen.value = null;
         if (protocol === "blade") return this.socket.say(text);
-        const { path, body, headers } = messageRequest(protocol, this.place.value, text);
+        const { path, body, headers } = HTTP_ADAPTERS[protocol].message(this.place.value, text);
         const response = await ask("POST", path, { body, headers });
         const reader = response.body?.getReader();
         const first = (await reader?.read())?.value;
@@ -186,8 +170,8 @@ export class SessionMonitor {
         }
         this.draw();
         const shown = this.protocols.filter(isRunProtocol);
-        for (const each of shown) if (!RUN_STREAMS[each].needsRun) void this.followRun(each, signal);
-        const waiting = shown.filter((each) => RUN_STREAMS[each].needsRun);
+        for (const each of shown) if (!RUN_ADAPTERS[each].stream.needsRun) void this.followRun(each, signal);
+        const waiting = shown.filter((each) => RUN_ADAPTERS[each].stream.needsRun);
         if (waiting.length === 0) return;
         if (this.place.value.run === null) await this.findRun(index, signal);
         if (signal.aborted) return;
@@ -212,29 +196,22 @@ export class SessionMonitor {
 
     private followRun(protocol: RunProtocol, signal: AbortSignal): Promise<void> {
         const frames = this.received[protocol];
-        const { frame, isEnd } = RUN_STREAMS[protocol];
+        const { stream } = RUN_ADAPTERS[protocol];
         const add = (sse: SseFrame): void => {
             if (sse.data === "[DONE]") return;
-            frames.push(frame(sse, performance.now()));
+            frames.push(stream.frame(sse, performance.now()));
             if (frames.length === 1) this.place.value = this.known();
             this.draw();
         };
         return follow({
-            next: () => {
-                const last = frames.at(-1);
-                const place = this.place.value;
-                if (protocol === "openai" || protocol === "ai-sdk") {
-                    return { path: PATHS[protocol](place, Number(last?.id ?? -1)), headers: {} };
-                }
-                return { path: PATHS[protocol](place), headers: resumeHeaders(last, protocol) };
-            },
+            next: () => stream.resume(this.place.value, frames.at(-1)?.id ?? null),
             signal,
             onFrame: add,
             onBytes: (addBytes) => this.addBytes(protocol, addBytes),
             onState: (state, error) => this.setState(protocol, state, error),
             isOver: () => {
                 const last = frames.at(-1);
-                return last !== undefined && isEnd(last);
+                return last !== undefined && stream.isEnd(last);
             },
         });
     }
@@ -290,92 +267,6 @@ export class SessionMonitor {
         const stream = this.streams.peek()[protocol];
         this.streams.value = { ...this.streams.peek(), [protocol]: { ...stream, state, error } };
     }
-}
-
-interface MessageRequest {
-    path: string;
-    body: unknown;
-    headers: Record<string, string>;
-}
-
-/** The request that sends a message over a protocol. */
-export function messageRequest(protocol: Exclude<Protocol, "blade">, place: Place, text: string): MessageRequest {
-    switch (protocol) {
-        case "aap":
-            return {
-                path: `/aap/v3/sessions/${place.session}/turns`,
-                body: { stream: "delta", messages: [{ role: "user", content: text }] },
-                headers: {},
-            };
-        case "ag-ui":
-            return {
-                path: `/ag-ui/${encodeURIComponent(place.agent)}`,
-                body: {
-                    protocolVersion: "1.0",
-                    threadId: place.session,
-                    runId: uuid(),
-                    messages: [{ id: uuid(), role: "user", content: text }],
-                    tools: [],
-                    context: [],
-                    forwardedProps: {},
-                },
-                headers: { "x-run-on-disconnect": "continue" },
-            };
-        case "agentscope":
-            return {
-                path: "/process",
-                body: {
-                    session_id: place.session,
-                    input: [{ role: "user", content: [{ type: "text", text: text }] }],
-                },
-                headers: {},
-            };
-        case "openai":
-            return {
-                path: "/v1/responses",
-                body: {
-                    model: place.agent,
-                    input: text,
-                    conversation: `conv_${bareId(place.session)}`,
-                    stream: true,
-                    background: true,
-                },
-                headers: {},
-            };
-        case "ai-sdk":
-            return {
-                path: `/ai-sdk/${encodeURIComponent(place.agent)}`,
-                body: {
-                    id: place.session,
-                    messages: [{ id: uuid(), role: "user", parts: [{ type: "text", text }] }],
-                    trigger: "submit-message",
-                },
-                headers: {},
-            };
-        case "a2a":
-            return {
-                path: `/a2a/${encodeURIComponent(place.agent)}/message:stream?A2A-Version=1.0`,
-                body: {
-                    message: { messageId: uuid(), role: "ROLE_USER", contextId: place.session, parts: [{ text }] },
-                },
-                headers: {},
-            };
-    }
-}
-
-/** `crypto.randomUUID` is available on https and localhost only. */
-function uuid(): string {
-    const bytes = crypto.getRandomValues(new Uint8Array(16));
-    bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40;
-    bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80;
-    const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-    return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
-}
-
-/** The header that resumes a stream after a frame. */
-function resumeHeaders(last: Frame | undefined, protocol: Protocol = "ag-ui"): Record<string, string> {
-    if (last !== undefined) return { "last-event-id": last.id };
-    return protocol === "aap" || protocol === "a2a" ? { "last-event-id": "0" } : {};
 }
 
 function empty(): Record<Protocol, Frame[]> {

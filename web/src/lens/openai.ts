@@ -1,18 +1,19 @@
-/** OpenAI Responses on the wire: which moments a response's events belong to. Pure. Source: OpenAI, "Responses". */
+/** OpenAI Responses on the wire: its requests, and the moments of a response's events. Source: OpenAI, "Responses". */
 
+import { bareId, jsonHistory, numberBefore, type RunAdapter } from "./adapter";
 import { called, type Frame, type Moment, Ordinals, Pieces, moment, objectOf, parsed, textOf } from "./frames";
 import type { SseFrame } from "./sse";
 
 const ENDS = ["response.completed", "response.incomplete", "response.failed"];
 const IMAGE = /^!\[image\]\(\S+\)$/;
 
-export function openaiFrame(sse: SseFrame, at: number): Frame {
+function openaiFrame(sse: SseFrame, at: number): Frame {
     const body = parsed(sse.data);
     const name = textOf(body["type"]).replace(/^response\./, "");
     return { protocol: "openai", raw: sse.raw, id: textOf(body["sequence_number"]), name, body, at };
 }
 
-export function isOpenaiEnd({ body }: Frame): boolean {
+function isOpenaiEnd({ body }: Frame): boolean {
     return ENDS.includes(textOf(body["type"]));
 }
 
@@ -25,7 +26,7 @@ function callOf(id: string): string | null {
     return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
 }
 
-export function openaiMoments(frames: readonly Frame[]): Moment[] {
+function openaiMoments(frames: readonly Frame[]): Moment[] {
     const pieces = new Pieces();
     const ordinals = new Ordinals();
     const counts = new Map<string, number>();
@@ -74,3 +75,36 @@ export function openaiMoments(frames: readonly Frame[]): Moment[] {
         return moment("call", call, textOf(item["name"]));
     });
 }
+
+export const openai: RunAdapter = {
+    name: "OpenAI",
+    transport: "/v1/responses · SSE",
+    moments: openaiMoments,
+    history: ({ session }) =>
+        jsonHistory(
+            `/v1/conversations/conv_${bareId(session)}/items?order=asc&limit=100`,
+            (answer) => objectOf(answer)["data"],
+        ),
+    message: ({ agent, session }, text) => ({
+        path: "/v1/responses",
+        body: {
+            model: agent,
+            input: text,
+            conversation: `conv_${bareId(session)}`,
+            stream: true,
+            background: true,
+        },
+        headers: {},
+    }),
+    stream: {
+        resume: ({ run }, after) => {
+            const number = Number(after ?? -1);
+            const start = number < 0 ? "" : `&starting_after=${number}`;
+            return { path: `/v1/responses/resp_${bareId(run ?? "")}?stream=true${start}`, headers: {} };
+        },
+        before: numberBefore,
+        frame: openaiFrame,
+        isEnd: isOpenaiEnd,
+        needsRun: true,
+    },
+};

@@ -8,9 +8,10 @@ import { CopyButton } from "../../components/CopyButton";
 import { t } from "../../i18n";
 import type { Row } from "../../lens/align";
 import { CurlButton } from "../../lens/CurlButton";
-import { curlOf, type Place } from "../../lens/curl";
-import { type Frame, objectOf, type Protocol, textOf } from "../../lens/frames";
-import { oneLine, NAMES } from "../../lens/names";
+import type { Place } from "../../lens/adapter";
+import { NAMES } from "../../lens/adapters";
+import { curlOf } from "../../lens/curl";
+import { type Frame, objectOf, oneLine, type Protocol, textOf } from "../../lens/frames";
 import { Raw } from "../../lens/Raw";
 
 /** The number of events shown for a collapsed row. */

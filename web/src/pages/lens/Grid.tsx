@@ -7,11 +7,11 @@ import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { ApiError } from "../../api/errors";
 import { count, size, t } from "../../i18n";
 import type { Row } from "../../lens/align";
+import { ADAPTERS, NAMES } from "../../lens/adapters";
 import { CurlButton } from "../../lens/CurlButton";
 import { HISTORY } from "../../lens/blade";
 import { curlOf } from "../../lens/curl";
-import { type Frame, objectOf, type Protocol, textOf } from "../../lens/frames";
-import { TRANSPORTS, oneLine, NAMES } from "../../lens/names";
+import { type Frame, objectOf, oneLine, type Protocol, textOf } from "../../lens/frames";
 import type { SessionMonitor } from "../../lens/monitor";
 
 const LINE = 24;
@@ -185,7 +185,7 @@ function Column({ monitor, protocol }: { monitor: SessionMonitor; protocol: Prot
                 />
             </div>
             <p class="lens-for">{t(`lens.for.${protocol}`)}</p>
-            <code class="lens-carrier">{TRANSPORTS[protocol]}</code>
+            <code class="lens-carrier">{ADAPTERS[protocol].transport}</code>
             <div class="lens-figures">
                 <span class="lens-state" title={why}>
                     {t(`lens.state.${state}`)}

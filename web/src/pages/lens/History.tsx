@@ -5,10 +5,11 @@ import { Loading } from "../../components/Spinner";
 import { errorMessage } from "../../components/Toast";
 import { count, t } from "../../i18n";
 import { CurlButton } from "../../lens/CurlButton";
-import type { Place } from "../../lens/curl";
-import type { JsonObject, Protocol } from "../../lens/frames";
-import { fetchHistory, kindOf, plainText } from "../../lens/history";
-import { oneLine, NAMES } from "../../lens/names";
+import type { Place } from "../../lens/adapter";
+import { ADAPTERS, NAMES } from "../../lens/adapters";
+import { curlRequest } from "../../lens/curl";
+import { type JsonObject, oneLine, type Protocol } from "../../lens/frames";
+import { kindOf, plainText } from "../../lens/history";
 import { Json } from "../../lens/Raw";
 
 /** The number of items shown of a long history. */
@@ -33,15 +34,17 @@ export function History({ place, protocols, ended }: Props) {
 
 /** Reloaded whenever a run ends. */
 function Column({ protocol, place, ended }: { protocol: Protocol; place: Place; ended: number }) {
-    const { state } = useLoaded((signal) => fetchHistory(protocol, place, signal), [place, ended]);
+    const { path, body, items: load } = ADAPTERS[protocol].history(place);
+    const { state } = useLoaded(load, [place, ended]);
     const { value, error } = state.value;
-    const items = value?.items ?? [];
+    const items = value ?? [];
+    const command = (): string => curlRequest(place, body === undefined ? "GET" : "POST", path, body ?? null);
     return (
         <section class={`lens-history ${protocol}`} aria-label={NAMES[protocol]}>
             <header class="lens-column">
                 <div class="row">
                     <h2 class="lens-name grow">{NAMES[protocol]}</h2>
-                    {value !== null && <CurlButton command={() => value.curl} label={t("lens.curl-history")} />}
+                    {value !== null && <CurlButton command={command} label={t("lens.curl-history")} />}
                 </div>
                 <p class="soft small">{t(`lens.history.${protocol}`, { count: count(items.length) })}</p>
             </header>

@@ -4,10 +4,10 @@ import { Button } from "../../components/Button";
 import { showError } from "../../components/Toast";
 import { t } from "../../i18n";
 import { CurlButton } from "../../lens/CurlButton";
+import { HTTP_ADAPTERS, NAMES } from "../../lens/adapters";
 import { curlRequest } from "../../lens/curl";
 import { type Protocol, PROTOCOLS } from "../../lens/frames";
-import { NAMES } from "../../lens/names";
-import { messageRequest, type SessionMonitor } from "../../lens/monitor";
+import type { SessionMonitor } from "../../lens/monitor";
 
 export function Say({ monitor }: { monitor: SessionMonitor }) {
     const draft = useSignal("");
@@ -59,7 +59,10 @@ export function Say({ monitor }: { monitor: SessionMonitor }) {
                 <CurlButton
                     label={t("lens.say-curl")}
                     command={() => {
-                        const { path, body } = messageRequest(chosen, monitor.place.value, draft.value || "Hello!");
+                        const { path, body } = HTTP_ADAPTERS[chosen].message(
+                            monitor.place.value,
+                            draft.value || "Hello!",
+                        );
                         return curlRequest(monitor.place.value, "POST", path, body);
                     }}
                 />

@@ -10,7 +10,7 @@ import { Icon } from "../../components/Icon";
 import { Loading } from "../../components/Spinner";
 import { Time } from "../../components/Time";
 import { count, duration, t } from "../../i18n";
-import { NAMES } from "../../lens/names";
+import { NAMES } from "../../lens/adapters";
 import "../pages.css";
 import { flow, RowView } from "./Row";
 import "./run.css";
