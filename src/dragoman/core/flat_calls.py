@@ -30,25 +30,25 @@ from dragoman.core.events import (
     RunStopped,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId
+from dragoman.core.open_calls import OpenCall, OpenCalls
 from dragoman.core.tools import FORK
 
 FLAT_EVENTS = frozenset({BlockClosed, MessageClosed, RunStarted, RunStopped, CallOpened, CallSettled, CallParked})
 """The types of events that `FlatCalls` looks at; it gives all others as they are."""
 
-_NO_CALLS: frozenset[CallId] = frozenset()
-
 
 class FlatCalls:
     """Rewrites the events of a log, from the start of any run on. The same events always give the same."""
 
-    __slots__ = ("_end_of_step", "_is_running", "_parked", "_step", "_unshown")
+    __slots__ = ("_end_of_step", "_is_running", "_step", "_unshown", "open_calls")
 
     def __init__(self) -> None:
+        self.open_calls = OpenCalls()
+        """The open calls of all loops, shown or not."""
         self._step: list[LoggedEvent] = []
         """The open step of the conversation, from its first call on."""
-        self._unshown: dict[CallId, CallOpened] = {}
+        self._unshown: dict[CallId, OpenCall] = {}
         """The open calls that were not shown."""
-        self._parked = _NO_CALLS
         self._is_running = True
         """Whether the event belongs to a run; what waits is cancelled between two."""
         self._end_of_step: LoggedEvent | None = None
@@ -62,9 +62,11 @@ class FlatCalls:
         if (type(event) is BlockClosed or type(event) is MessageClosed) and not (self._step and event.loop == ROOT):
             return (logged,)
         match event:
-            case BlockClosed() | CallOpened(loop="root"):
+            case BlockClosed():
                 self._step.append(logged)
                 return ()
+            case CallOpened() as opened:
+                return self._open(opened, logged)
             case MessageClosed():
                 return self._close_step(logged)
             case RunStarted():
@@ -73,26 +75,34 @@ class FlatCalls:
                 self._is_running = False
                 if reason == "tool_use":
                     return (*self._show_waiting(logged), logged)
-            case CallOpened(call=call) as opened:
-                self._unshown[call.call_id] = opened
             case CallSettled(result=result) as settled:
+                self.open_calls.settle(result.call_id)
                 if result.name == FORK and not self._is_running:
                     return ()
                 return self._settle(settled, logged)
-            case CallParked(call_id=call_id):
-                self._parked |= {call_id}
+            case CallParked() as parked:
+                self.open_calls.park(parked)
         return (logged,)
 
     def end(self) -> Sequence[LoggedEvent]:
         """The remaining events at the end of a log that may still grow."""
         return () if self._end_of_step is None else (self._end_of_step,)
 
+    def _open(self, opened: CallOpened, logged: LoggedEvent) -> Sequence[LoggedEvent]:
+        added = self.open_calls.open(opened)
+        if opened.loop == ROOT:
+            self._step.append(logged)
+            return ()
+        self._unshown[opened.call.call_id] = added
+        return (logged,)
+
     def _close_step(self, logged: LoggedEvent) -> Sequence[LoggedEvent]:
         step, self._step = self._step, []
         opened = [each.event for each in step if isinstance(each.event, CallOpened)]
         if all(each.kind != "fork" for each in opened):
             return (*step, logged)
-        self._unshown |= {each.call.call_id: each for each in opened}
+        own = (self.open_calls.get(each.call.call_id) for each in opened)
+        self._unshown |= {each.call.call_id: each for each in own if each is not None}
         self._end_of_step = logged
         return [each for each in step if not isinstance(each.event, CallOpened)]
 
@@ -112,15 +122,10 @@ class FlatCalls:
         return (_at(logged, own),)
 
     def _show_waiting(self, logged: LoggedEvent) -> Sequence[LoggedEvent]:
-        waiting = {
-            call_id: opened
-            for call_id, opened in self._unshown.items()
-            if opened.kind in ("client", "permission", "question") or call_id in self._parked
-        }
-        for call_id in waiting:
-            del self._unshown[call_id]
-        self._parked = _NO_CALLS
-        return self._show(logged, [opened.call for opened in waiting.values()]) if waiting else self.end()
+        waiting = [call for call in self._unshown.values() if call.is_waiting()]
+        for each in waiting:
+            del self._unshown[each.call.call_id]
+        return self._show(logged, [each.call for each in waiting]) if waiting else self.end()
 
     def _show(self, logged: LoggedEvent, calls: Sequence[Call]) -> Sequence[LoggedEvent]:
         """Calls in the message that is open, or in one of their own at the time of an event."""

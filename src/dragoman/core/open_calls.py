@@ -6,7 +6,7 @@ import msgspec
 
 from dragoman.core.content import Call, Json, JsonObject, ToolMessage
 from dragoman.core.events import CallKind, CallOpened, CallParked, WaitKind
-from dragoman.core.ids import ROOT, LoopId, MessageId
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId
 from dragoman.core.tools import ASK_USER_QUESTION, SLEEP
 
 
@@ -63,6 +63,7 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     def park(self, parked: CallParked) -> None:
         """Let it wait for the application."""
         self.repeat = parked.is_repeat
+        self.is_of_earlier_run |= parked.call is not None
         if parked.kind is None:
             self.parked = True
             return
@@ -80,6 +81,14 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.kind if self.kind in ("client", "question") and not self.parked else "permission"
 
     @property
+    def asks_person(self) -> bool:
+        """Whether somebody decides about it, or answers it, before it has a result.
+
+        An answer to `AskUserQuestion` and a result of the application settle the call at once.
+        """
+        return self.parked or self.kind == "permission" or (self.kind == "question" and self.keeps_answer)
+
+    @property
     def is_repeat(self) -> bool:
         """Whether the user is asked, or was asked last, if it runs again: the server restarted while it ran."""
         return self.parked or self.repeat
@@ -94,6 +103,29 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
         return shown_call(self.call, self.kind, self.note)
 
 
+class OpenCalls(dict[CallId, OpenCall]):
+    """The calls of one run without a result, in the order in which they were made, for readers of the run's events.
+
+    They are as in the session's state while nobody has answered, which another run follows.
+    """
+
+    __slots__ = ()
+
+    def open(self, opened: CallOpened) -> OpenCall:
+        """Add a call."""
+        call = self[opened.call.call_id] = OpenCall.opened_by(opened)
+        return call
+
+    def park(self, parked: CallParked) -> None:
+        """Let a call wait, which may be an earlier run's: if an earlier release stored it, only its id is known."""
+        call = parked.call or Call(parked.call_id, "", {})
+        self.setdefault(parked.call_id, OpenCall(call=call, kind="permission", message_id=MessageId(""))).park(parked)
+
+    def settle(self, call_id: CallId) -> None:
+        """Remove a call that has its result."""
+        self.pop(call_id, None)
+
+
 def is_sleep(call: OpenCall) -> bool:
     """Whether a call is one of the built-in tool `Sleep`."""
     return call.internal and call.call.name == SLEEP
@@ -104,3 +136,13 @@ def shown_call(call: Call, kind: CallKind | None, note: Json) -> Call:
     if kind == "question" and isinstance(note, dict):
         return Call(call_id=call.call_id, name=ASK_USER_QUESTION, input=note)
     return call
+
+
+def asking_call(opened: CallOpened, parked: CallParked) -> CallOpened:
+    """A call that was parked, as if it had been opened as one that waits."""
+    return msgspec.structs.replace(
+        opened,
+        call=shown_call(opened.call, parked.kind, parked.note),
+        kind=parked.kind or "permission",
+        repeat=parked.is_repeat,
+    )

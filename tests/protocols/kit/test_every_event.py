@@ -52,6 +52,7 @@ IGNORED: Mapping[str, set[str]] = for_every_protocol(
         "aap": {
             *NOT_IN_STREAMS,
             *("MessageAdded", "RunQueued"),
+            "CallParked",  # `FlatCalls` follows the open calls
             *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in AAP
         },
         "agui": {*NOT_IN_STREAMS, "RunQueued"},

@@ -40,6 +40,7 @@ from dragoman.protocols.a2a import wire
 from dragoman.protocols.a2a.errors import ContentTypeNotSupported, InvalidParams
 from dragoman.protocols.kit.decoding import convert_value
 from dragoman.protocols.kit.media_types import media_type_of
+from dragoman.protocols.kit.pending_calls import pending_members
 
 PROTOCOL = "a2a"
 TASK = "task"
@@ -362,7 +363,7 @@ class TaskFold:
         return self._set_state(state, logged, (text_part(stopped.message or "The run failed"),))
 
     def _ask(self, logged: LoggedEvent) -> Update:
-        calls = [_pending_call(each) for each in self.waiting()]
+        calls = [wire.PendingCall(**pending_members(each)) for each in self.waiting()]
         needs_approval = any(each.kind == "approval" for each in calls)
         text = "\n\n".join(map(_how_to_answer, calls)) or "The agent waits."
         pending = {"pending": msgspec.to_builtins(calls)}
@@ -488,13 +489,6 @@ def _parts_of(block: core.Block) -> tuple[wire.Part, ...]:
 def is_approval(call: OpenCall) -> bool:
     """Whether a call waits for approval."""
     return call.waits_for == "permission"
-
-
-def _pending_call(call: OpenCall) -> wire.PendingCall:
-    """A waiting call as a status shows it."""
-    kind: Literal["question", "approval", "client"] = "approval" if call.waits_for == "permission" else call.waits_for
-    asked = call.shown()
-    return wire.PendingCall(call_id=asked.call_id, kind=kind, name=asked.name, input=asked.input, repeat=call.is_repeat)
 
 
 def _how_to_answer(call: wire.PendingCall) -> str:

@@ -14,6 +14,7 @@ from dragoman.core.content import Json, JsonObject
 from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_body
 from dragoman.protocols.kit.errors import InvalidBody, parse_validation_error
 from dragoman.protocols.kit.json_rpc import RequestId
+from dragoman.protocols.kit.pending_calls import PendingKind
 
 T = TypeVar("T")
 State = Literal[
@@ -134,7 +135,7 @@ class PendingCall(_Wire, frozen=True, kw_only=True):
     """A call that waits for somebody."""
 
     call_id: str
-    kind: Literal["question", "approval", "client"]
+    kind: PendingKind
     name: str
     input: JsonObject
     repeat: bool = False

@@ -15,7 +15,6 @@ from dragoman.core.answers import compact_json
 from dragoman.core.events import (
     BlockClosed,
     CallOpened,
-    CallParked,
     CallSettled,
     LoggedEvent,
     MessageClosed,
@@ -30,6 +29,7 @@ from dragoman.core.flat_calls import FLAT_EVENTS, FlatCalls
 from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
+from dragoman.core.open_calls import OpenCall, OpenCalls
 from dragoman.core.refusals import (
     AgentNotChangeable,
     ImageUnsupported,
@@ -44,7 +44,6 @@ from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
 from dragoman.protocols.aap import wire
-from dragoman.protocols.aap.parked_calls import ParkedCalls
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 
 PROTOCOL = "aap"
@@ -251,21 +250,17 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
             created_at=_format_time(state.created_at),
             updated_at=_format_time(state.updated_at),
             status=state.status(),
-            pending=()
-            if state.run is not None
-            else tuple(
-                wire.PendingCall(
-                    tool_call_id=call.call.call_id,
-                    name=call.shown().name,
-                    input=call.shown().input,
-                    kind=call.waits_for,
-                    repeat=call.is_repeat,
-                )
-                for call in state.waiting_calls()
-            ),
+            pending=() if state.run is not None else tuple(map(_pending_call, state.waiting_calls())),
             title=state.title() or None,
             labels=settings.labels or None,
         ),
+    )
+
+
+def _pending_call(call: OpenCall) -> wire.PendingCall:
+    asked = call.shown()
+    return wire.PendingCall(
+        tool_call_id=asked.call_id, name=asked.name, input=asked.input, kind=call.waits_for, repeat=call.is_repeat
     )
 
 
@@ -347,7 +342,7 @@ MESSAGE_CUT = b"message_cut"
 """Our extension: the event after a message that a crash cut off. Clients that do not know it begin a new block."""
 
 _ENCODE = msgspec.json.Encoder().encode
-_EVENTS = frozenset({BlockClosed, RunStarted, CallOpened, CallParked, CallSettled, RunStopped})
+_EVENTS = frozenset({BlockClosed, RunStarted, CallOpened, CallSettled, RunStopped})
 """The events that frames are made of."""
 
 
@@ -363,14 +358,13 @@ class TurnFrames:
         skip: how many frames the client has seen; they are counted and not encoded.
     """
 
-    __slots__ = ("_blocks", "_calls", "_is_delta", "_parked_calls", "_prefix", "_run_id", "_skip", "count", "is_over")
+    __slots__ = ("_blocks", "_calls", "_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
 
     keep_alive = KEEP_ALIVE
 
     def __init__(self, run_id: RunId, mode: wire.StreamMode, *, prefix: str = "", skip: int = 0) -> None:
         self._run_id = run_id
         self._calls = FlatCalls()
-        self._parked_calls = ParkedCalls()
         self._is_delta = mode == "delta"
         self._prefix = prefix.encode()
         self._skip = skip
@@ -421,19 +415,14 @@ class TurnFrames:
                 return self._block(block) if loop == ROOT else b""
             case RunStarted(run_id=run_id) if run_id == self._run_id:
                 return self._frame(b"turn_start", b'{"_meta":{"turnId":%b}}' % _ENCODE(run_id))
-            case CallOpened(loop="root", call=call) as opened:
-                self._parked_calls.open(opened)
+            case CallOpened(loop="root", call=call):
                 return self._call(call)
             case CallSettled(result=result):
-                self._parked_calls.settle(result.call_id)
                 is_shown = not logged.event.by_client and result.loop == ROOT and logged.run_id == self._run_id
                 return self._result(result) if is_shown else b""
-            case CallParked() as parked:
-                self._parked_calls.park(parked)
-                return b""
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
-                asked = self._parked_calls.of_earlier_runs() if stopped.reason == "tool_use" else ()
-                end = STOP_REASONS[stopped.reason], _end_meta(stopped, self._parked_calls)
+                asked = _calls_of_earlier_runs(stopped, self._calls.open_calls)
+                end = STOP_REASONS[stopped.reason], _end_meta(stopped, self._calls.open_calls)
                 return b"".join((*map(self._call, asked), self._stop(*end)))
             case _:
                 return b""
@@ -499,7 +488,6 @@ class TurnSummary:
     def __init__(self, run_id: RunId) -> None:
         self._run_id = run_id
         self._calls = FlatCalls()
-        self._parked_calls = ParkedCalls()
         self._assembler = Assembler()
         self._messages: list[core.Message] = []
         self.answer: wire.TurnResponse | None = None
@@ -516,23 +504,15 @@ class TurnSummary:
             return b""
         for logged in self._calls.feed(record):
             message = self._assembler.feed(logged)
-            if isinstance(logged.event, CallOpened):
-                self._parked_calls.open(logged.event)
-            elif isinstance(logged.event, CallParked):
-                self._parked_calls.park(logged.event)
-            elif isinstance(logged.event, CallSettled):
-                self._parked_calls.settle(logged.event.result.call_id)
             if isinstance(message, core.AssistantMessage):
                 self._messages.append(message)
             elif isinstance(logged.event, CallSettled) and not logged.event.by_client:
                 self._messages.append(logged.event.result)
             elif isinstance(logged.event, RunStopped) and logged.event.run_id == self._run_id:
-                asked = self._parked_calls.of_earlier_runs() if logged.event.reason == "tool_use" else ()
-                if asked:
+                if asked := _calls_of_earlier_runs(logged.event, self._calls.open_calls):
                     self._messages.append(core.AssistantMessage(id=MessageId(asked[0].call_id), content=asked))
-                self._finish(
-                    STOP_REASONS[logged.event.reason], _end_meta(logged.event, self._parked_calls, self._run_id)
-                )
+                end_meta = _end_meta(logged.event, self._calls.open_calls, self._run_id)
+                self._finish(STOP_REASONS[logged.event.reason], end_meta)
         return b""
 
     def close(self, error: Exception) -> bytes:
@@ -546,7 +526,22 @@ class TurnSummary:
         self.answer = wire.TurnResponse(stop_reason=reason, messages=messages, meta=meta)
 
 
-def _end_meta(stopped: RunStopped, parked: ParkedCalls, run_id: RunId | None = None) -> wire.TurnMeta:
+def _calls_of_earlier_runs(stopped: RunStopped, calls: OpenCalls) -> tuple[core.Call, ...]:
+    """What waits again although an earlier run made it. Clients answer the calls that the run shows."""
+    waits = stopped.reason == "tool_use"
+    return tuple(each.call for each in calls.values() if each.is_of_earlier_run) if waits else ()
+
+
+def _pending_calls(calls: OpenCalls) -> tuple[wire.PendingCall, ...]:
+    """What waits for something else than its `tool_call` says: tools that ask while they run, and repetitions."""
+    return tuple(
+        _pending_call(each)
+        for each in calls.values()
+        if each.is_repeat or (each.keeps_answer and each.waits_for != "permission")
+    )
+
+
+def _end_meta(stopped: RunStopped, calls: OpenCalls, run_id: RunId | None = None) -> wire.TurnMeta:
     usage = stopped.usage
     error = None
     if STOP_REASONS[stopped.reason] == "error":
@@ -556,7 +551,7 @@ def _end_meta(stopped: RunStopped, parked: ParkedCalls, run_id: RunId | None = N
         turn_id=run_id,
         usage=wire.Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens),
         error=error,
-        pending=parked.pending() if stopped.reason == "tool_use" else (),
+        pending=_pending_calls(calls) if stopped.reason == "tool_use" else (),
     )
 
 

@@ -34,7 +34,7 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, RunId, SessionId, parse_session_id
-from dragoman.core.open_calls import shown_call
+from dragoman.core.open_calls import asking_call
 from dragoman.core.question_text import repeat_question
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.run_metadata import RunMetadata
@@ -175,12 +175,8 @@ class ResponseEvents:
                 self._open_call(opened)
             case MessageClosed(loop="root") as closed:
                 self._close_step(closed)
-            case CallParked(call_id=call_id, kind=kind) as parked if call_id in self._calls:
-                opened = self._calls[call_id]
-                asked = shown_call(opened.call, kind, parked.note)
-                request = msgspec.structs.replace(
-                    opened, kind=kind or "permission", call=asked, repeat=parked.is_repeat
-                )
+            case CallParked(call_id=call_id) as parked if call_id in self._calls:
+                request = asking_call(self._calls[call_id], parked)
                 self._emit_interleaved(f"{self._run_id}_{logged.seq}", _type_of(request), _payload_of(request))
             case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:
                 self._settle_call(settled)

@@ -42,7 +42,7 @@ from dragoman.core.events import (
     StageChanged,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
-from dragoman.core.open_calls import OpenCall
+from dragoman.core.open_calls import OpenCall, OpenCalls
 from dragoman.core.question_text import repeat_question
 from dragoman.core.stream import Piece, Record, split_into_pieces
 from dragoman.core.tools import FORK
@@ -168,7 +168,7 @@ class Translator:
         self._texts: dict[LoopId, MessageId] = {}
         """The open text of each loop."""
         self._steps: dict[LoopId, _Step] = {}
-        self._open_calls: dict[CallId, OpenCall] = {}
+        self._open_calls = OpenCalls()
         """The calls of this run without a result."""
         self._subagents: dict[LoopId, None] = {}
         """The loops of active sub-agents, in the order in which they started."""
@@ -284,8 +284,8 @@ class Translator:
                 return self._on_call_opened(opened, at)
             case CallSettled() as settled:
                 return self._on_call_settled(settled, at)
-            case CallParked(call_id=call_id) as parked:
-                self._open_calls.setdefault(call_id, _call_of_earlier_run(parked)).park(parked)
+            case CallParked() as parked:
+                self._open_calls.park(parked)
             case PlanUpdated() | CardUpdated() | SharedStateReplaced() as update:
                 return self._on_side_content(update, at)
             case StageChanged(stage=stage, loop=loop):
@@ -389,7 +389,7 @@ class Translator:
 
     def _on_call_opened(self, opened: CallOpened, at: int) -> list[agui_events.Event]:
         call, stamp = opened.call, _stamp(at, opened.loop)
-        self._open_calls[call.call_id] = OpenCall.opened_by(opened)
+        self._open_calls.open(opened)
         return [
             *self._end_text(opened.loop, at),
             agui_events.ToolCallStart(
@@ -404,7 +404,7 @@ class Translator:
 
     def _on_call_settled(self, settled: CallSettled, at: int) -> list[agui_events.Event]:
         result = settled.result
-        self._open_calls.pop(result.call_id, None)
+        self._open_calls.settle(result.call_id)
         events = [*self._start_subagent(result.loop, at), *self._end_subagent(settled, at)]
         if settled.by_client and not self._shows_input:
             return events
@@ -487,12 +487,6 @@ def _usage(usage: core.Usage, models: set[str | None]) -> tuple[TokenUsage, ...]
         "cached_input_tokens": usage.cached_tokens or None,
     }
     return (TokenUsage(model=next(iter(models)) if len(models) == 1 else None, total_tokens=total, **counts),)
-
-
-def _call_of_earlier_run(parked: CallParked) -> OpenCall:
-    """A call that an earlier run made. Of one that an earlier release stored, only its id is known."""
-    call = parked.call or core.Call(parked.call_id, "", {})
-    return OpenCall(call=call, kind="permission", message_id=MessageId(""))
 
 
 # --- outcomes ---------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
-from dragoman.core.open_calls import shown_call
+from dragoman.core.open_calls import asking_call, shown_call
 from dragoman.core.question_text import repeat_question
 from dragoman.core.stream import Piece, Record
 from dragoman.core.ui_schema import compile_card
@@ -306,8 +306,7 @@ class TurnChunks:
         """A call that waits although it was opened as one that does not. A question gets a part of its own."""
         call_id, kind = parked.call_id, parked.kind or "permission"
         if (opened := self._inner.get(call_id)) is not None:
-            asked = shown_call(opened.call, kind, parked.note)
-            self._inner[call_id] = msgspec.structs.replace(opened, kind=kind, call=asked, repeat=parked.is_repeat)
+            self._inner[call_id] = asking_call(opened, parked)
             return []
         known = self._calls.get(call_id)
         if known is None:

@@ -48,7 +48,7 @@ from dragoman.protocols.mcp.forms import answer_from, parse_form_id
 from dragoman.protocols.mcp.options import McpOptions
 from dragoman.protocols.mcp.streams import AnsweredRequest, CallFrames
 from dragoman.protocols.mcp.tokens import EventPosition, parse_request_state, request_digest
-from dragoman.protocols.mcp.translate import PROTOCOL, TurnSummary, pending_call, refused_result, user_input
+from dragoman.protocols.mcp.translate import PROTOCOL, TurnSummary, refused_result, user_input
 from dragoman.protocols.mcp.turns import FollowedTurn, Turns, is_open
 from dragoman.protocols.mcp.wire import MethodRequest
 
@@ -193,7 +193,7 @@ class Calls:
         change = SettingsChange(options=dict(arguments.options))
         metadata = RunMetadata(protocol={_DIGEST: _digest(arguments)})
         if session is not None and not is_busy(session.state):
-            questions = [each for each in session.state.waiting_calls() if pending_call(each).kind == "question"]
+            questions = [each for each in session.state.waiting_calls() if each.waits_for == "question"]
             if answers := answers_from_text(questions, arguments.message):
                 if arguments.files:
                     raise Invalid("the agent asks a question, which is answered by a message without files")

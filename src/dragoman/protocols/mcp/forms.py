@@ -14,7 +14,6 @@ from dragoman.core.open_calls import OpenCall
 from dragoman.core.question_text import NO_ANSWER, repeat_question
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.options import Approvals
-from dragoman.protocols.mcp.translate import pending_call
 
 ARGUMENT_CHARS = 2000
 """How much of a call's arguments a form shows."""
@@ -38,11 +37,11 @@ def parse_form_id(text: str) -> tuple[SessionId, CallId] | None:
 
 def form_of(call: OpenCall, agent: str, version: str) -> JsonObject | None:
     """The parameters of `elicitation/create` for a call; None if no form can answer it."""
-    kind = pending_call(call).kind
+    kind = call.waits_for
     if kind == "client":
         return None
     schema: JsonObject
-    if kind == "approval":
+    if kind == "permission":
         arguments = compact_json(call.call.input)
         shown = arguments if len(arguments) <= ARGUMENT_CHARS else f"{arguments[: ARGUMENT_CHARS - 1]}…"
         asked = repeat_question(call.call.name) if call.is_repeat else f"{agent} wants to run {call.call.name}"
@@ -73,7 +72,7 @@ def form_of(call: OpenCall, agent: str, version: str) -> JsonObject | None:
 
 def may_ask(call: OpenCall, approvals: Approvals) -> bool:
     """Whether a host may ask its user about a call, and answer it."""
-    return approvals == "elicit" or pending_call(call).kind != "approval"
+    return approvals == "elicit" or call.waits_for != "permission"
 
 
 def input_requests(calls: Iterable[OpenCall], agent: str) -> JsonObject:
@@ -112,7 +111,7 @@ def answer_from(call: OpenCall, result: wire.ElicitResult, approvals: Approvals)
         return Decision(call_id=call_id, granted=False)
     if result.action != "accept":
         return "leave"
-    if pending_call(call).kind == "approval":
+    if call.waits_for == "permission":
         decision, reason = content.get("decision"), content.get("reason")
         if decision == DENY:
             return Decision(call_id=call_id, granted=False, reason=reason if isinstance(reason, str) else None)

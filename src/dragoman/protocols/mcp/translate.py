@@ -28,6 +28,7 @@ from dragoman.core.question_text import question_text, repeat_question
 from dragoman.core.refusals import FileUnsupported, Invalid, UnknownOption
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption
+from dragoman.protocols.kit.pending_calls import pending_members
 from dragoman.protocols.mcp import wire
 
 PROTOCOL = "mcp"
@@ -246,13 +247,6 @@ class TurnSummary:
         return f"{self.called}…" if self.called else self.said
 
 
-def pending_call(call: OpenCall) -> wire.PendingCall:
-    """A waiting call as a result shows it."""
-    kind: Literal["question", "approval", "client"] = "approval" if call.waits_for == "permission" else call.waits_for
-    asked = call.shown()
-    return wire.PendingCall(call_id=asked.call_id, kind=kind, name=asked.name, input=asked.input, repeat=call.is_repeat)
-
-
 def turn_result(
     turn: TurnSummary,
     session_id: SessionId,
@@ -277,7 +271,7 @@ def turn_result(
         if turn.stopped is not None and status == "failed":
             code = turn.stopped.code or turn.stopped.reason
             error = wire.CallError(code=code, message=turn.stopped.message or "The run failed")
-    calls = tuple(map(pending_call, pending))
+    calls = tuple(wire.PendingCall(**pending_members(each)) for each in pending)
     structured = wire.StructuredResult(
         session_id=session_id,
         run_id=turn.run_id,

@@ -11,6 +11,7 @@ from dragoman.core.content import Json, JsonObject
 from dragoman.core.principal import Principal
 from dragoman.protocols.kit.decoding import decode_body
 from dragoman.protocols.kit.json_rpc import RequestId
+from dragoman.protocols.kit.pending_calls import PendingKind
 
 NEW_VERSION = "2026-07-28"
 OLD_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")
@@ -95,7 +96,7 @@ class PendingCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A call that waits for an answer."""
 
     call_id: str
-    kind: Literal["question", "approval", "client"]
+    kind: PendingKind
     name: str
     input: JsonObject
     repeat: bool = False

@@ -31,7 +31,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.history import EarlierCall
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
-from dragoman.core.open_calls import shown_call
+from dragoman.core.open_calls import asking_call
 from dragoman.core.question_text import question_text
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Piece, Record
@@ -173,12 +173,7 @@ class ResponseEvents:
                 self._open_mcp_call(call_id, self._calls[call_id])
             case CallParked(call_id=call_id) as parked if call_id in self._calls:
                 self._calls[call_id] = self._calls[call_id].parked(parked)
-                opened = self._calls[call_id].opened
-                call = shown_call(opened.call, parked.kind, parked.note)
-                asked = msgspec.structs.replace(
-                    opened, call=call, kind=parked.kind or "permission", repeat=parked.is_repeat
-                )
-                self._open_call(asked, logged)
+                self._open_call(asking_call(self._calls[call_id].opened, parked), logged)
             case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:
                 self._settle_call(settled)
             case MessageClosed(loop="root") as closed:

@@ -122,11 +122,7 @@ class Projection:
             call_before = state.calls.get(logged.event.result.call_id)
         elif isinstance(logged.event, AnswerGiven):
             call_before = state.calls[logged.event.call_id]
-        asks_person = call_before is not None and (
-            call_before.kind == "permission"
-            or call_before.parked
-            or (call_before.kind == "question" and call_before.keeps_answer)
-        )
+        asks_person = call_before is not None and call_before.asks_person
         apply(state, logged)
         match logged.event:
             case SettingsChanged(change=change):
