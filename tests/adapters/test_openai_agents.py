@@ -343,7 +343,11 @@ async def test_a_tool_that_the_session_trusts_runs_without_asking() -> None:
     grants = {"tools": (ToolGrant("pay", trust=True), ToolGrant("spend", trust=True))}
     script = {"hi": [[CallOf("pay", {"amount": 5}), CallOf("spend", {"amount": 500})], ["done"]]}
     async with talk(script, grants, tools=[pay, spend]) as it:
-        assert (await it.say("hi"))[-1] == "end: end_turn"
+        lines = await it.say("hi")
+        assert sorted(each for each in lines if each.startswith(("starts", "done", "waits"))) == [
+            "done: pay paid 5", "done: spend spent 500", "starts: pay", "starts: spend"
+        ]  # fmt: skip
+        assert lines[-1] == "end: end_turn"
 
 
 async def test_a_client_tool_waits_for_the_applications_result() -> None:

@@ -95,7 +95,7 @@ def test_the_bare_agent_declares_nothing_but_runs_every_script() -> None:
     assert spec.capabilities == AgentSpec(name="any").capabilities
 
 
-async def test_both_agents_run_scripts_identically() -> None:
+async def test_the_rehearsal_agent_and_the_bare_one_run_scripts_identically() -> None:
     play = script({"think": "t"}, call("add", a=1, b=2), {"say": "{result}"}, {"stop": "refusal"})
     full, bare = session(), session(rehearsal_bare(InMemoryStarts()))
     assert await full.send(play) == await bare.send(play) == "refusal"

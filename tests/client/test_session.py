@@ -487,7 +487,11 @@ def test_a_client_can_be_closed_twice_and_then_raises() -> None:
         client.agents()
 
 
-async def test_an_interrupted_run_can_be_left(socket_server: SocketServer) -> None:
+async def test_after_ctrl_c_in_an_approval_the_run_waits_and_a_new_message_can_be_sent(
+    socket_server: SocketServer,
+) -> None:
+    """The program leaves the run without an answer. The next message cancels the call that waits."""
+
     def decide(permission: Permission) -> bool:
         raise KeyboardInterrupt
 

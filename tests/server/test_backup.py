@@ -130,36 +130,53 @@ def with_manifest(file: Path, target: Path, change: Callable[[dict[str, Any]], N
     return target
 
 
-@requirement("faults:43:backup-damaged")
-async def test_what_cannot_be_restored_is_refused_and_changes_nothing(
-    backup: tuple[Path, list[object]], tmp_path: Path, postgres_url: str
-) -> None:
-    file, _ = backup
+async def test_a_missing_file_and_one_of_another_kind_are_no_backups(tmp_path: Path) -> None:
     new = Settings(data=str(tmp_path / "new"))
     await assert_refused(new, tmp_path / "nothing", "nothing does not exist")
     (tmp_path / "text").write_text("no backup")
     await assert_refused(new, tmp_path / "text", "is not a backup, or is damaged")
-    for name, change, reason in (
-        ("newer", {"format_version": 2, "release": "9.9"}, "was written by release 9.9: restore it with that release"),
-        ("fewer", {"sessions": 3}, "is damaged: 4 sessions with"),
-        ("other", {"digests": {"dragoman.db": "0"}}, "the content of dragoman.db was altered"),
-    ):
-        changed = with_manifest(file, tmp_path / name, lambda manifest, change=change: manifest.update(change))  # type: ignore[misc]
-        await assert_refused(new, changed, reason)
     assert not new.folder.exists()
 
+
+@requirement("faults:43:backup-damaged")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"format_version": 2, "release": "9.9"}, "was written by release 9.9: restore it with that release"),
+        ({"sessions": 3}, "is damaged: 4 sessions with"),
+        ({"digests": {"dragoman.db": "0"}}, "the content of dragoman.db was altered"),
+    ],
+    ids=["newer release", "fewer sessions", "altered database"],
+)
+async def test_a_backup_that_is_newer_or_does_not_fit_its_manifest_is_refused(
+    backup: tuple[Path, list[object]], tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    new = Settings(data=str(tmp_path / "new"))
+    changed = with_manifest(backup[0], tmp_path / "changed", lambda manifest: manifest.update(change))
+    await assert_refused(new, changed, reason)
+    assert not new.folder.exists()
+
+
+async def test_a_folder_with_data_is_not_overwritten(backup: tuple[Path, list[object]], tmp_path: Path) -> None:
     used = Settings(data=str(tmp_path / "data"))
-    await assert_refused(used, file, r"data is not empty \(dragoman.db, blobs\): name a new one")
+    await assert_refused(used, backup[0], r"data is not empty \(dragoman.db, blobs\): name a new one")
+
+
+async def test_a_folder_with_another_key_is_not_overwritten(backup: tuple[Path, list[object]], tmp_path: Path) -> None:
+    new = Settings(data=str(tmp_path / "new"))
     new.folder.mkdir()
     (new.folder / "secrets.key").write_bytes(b"another")
-    await assert_refused(new, file, r"secrets.key is another key than the backup's")
+    await assert_refused(new, backup[0], r"secrets.key is another key than the backup's")
 
-    # The database is undone even if the last blob is the damaged one.
-    blob_changed = with_manifest(
-        file, tmp_path / "blob", lambda manifest: manifest["digests"].update({"blobs/a/c": "0"})
-    )
+
+@requirement("faults:43:backup-damaged")
+async def test_a_database_is_empty_again_after_a_damaged_last_blob(
+    backup: tuple[Path, list[object]], tmp_path: Path, postgres_url: str
+) -> None:
+    file, _ = backup
+    changed = with_manifest(file, tmp_path / "blob", lambda manifest: manifest["digests"].update({"blobs/a/c": "0"}))
     database = Settings(data=str(tmp_path / "empty"), database=postgres_url)
-    await assert_refused(database, blob_changed, "the content of blobs/a/c was altered")
+    await assert_refused(database, changed, "the content of blobs/a/c was altered")
     await asyncio.to_thread(restore_database, database, file, ignore_progress)
 
 

@@ -358,7 +358,8 @@ async def test_rows_of_closed_blocks_go_in_portions_and_an_open_block_loses_none
         assert [*snapshot.pieces] == [a_piece(3, "slow "), a_piece(3, "but sure", place=2)]
 
 
-async def test_commits_are_shared_by_who_writes_at_the_same_time(database: Database) -> None:
+async def test_sessions_that_write_at_the_same_time_share_commits(database: Database) -> None:
+    """200 appends in far fewer transactions. How many share one depends on the disk, so the limit is generous."""
     store = SqliteLog(database)
     writing = await new_session_in(store)
     appends = [SessionWriter(number, epoch=writing.epoch).new() for number in range(2, 202)]

@@ -1,7 +1,8 @@
 """Profiles with several servers on one store."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,19 @@ from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.profiles import SqliteProfiles
 
 ANN = UserId("ann")
+
+
+class NotifyingProfiles(SqliteProfiles):
+    """A server's profiles, and an event for each time when it has read them."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.was_read = asyncio.Event()
+
+    async def all(self) -> Sequence[Profile]:
+        found = await super().all()
+        self.was_read.set()
+        return found
 
 
 @pytest.fixture
@@ -38,9 +52,17 @@ async def test_a_change_does_not_overwrite_a_setting_of_another_server(
     )
 
 
-async def test_a_change_on_another_server_takes_effect_at_once(two_profile_services: list[ProfileService]) -> None:
-    await two_profile_services[1].start()
-    changed = await two_profile_services[0].change(ANN, time_zone="Asia/Tokyo")
-    async with asyncio.timeout(60):
-        while two_profile_services[1].for_user(ANN) != changed:  # noqa: ASYNC110  # there is no event to wait for
-            await asyncio.sleep(0)
+async def test_a_change_on_another_server_takes_effect_at_once(tmp_path: Path) -> None:
+    """The bus tells the other server to read the profiles again."""
+    bus = LocalBus()
+    with closing(Database(tmp_path, synchronous="normal")) as database:
+        database.start()
+        read = NotifyingProfiles(database)
+        here, there = ProfileService(SqliteProfiles(database), bus), ProfileService(read, bus)
+        await there.start()
+        read.was_read.clear()
+        changed = await here.change(ANN, time_zone="Asia/Tokyo")
+        async with asyncio.timeout(60):
+            await read.was_read.wait()
+        assert there.for_user(ANN) == changed
+        there.close()

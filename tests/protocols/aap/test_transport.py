@@ -283,8 +283,10 @@ async def test_configured_origins_are_allowed_and_others_are_not(open_app_server
 @requirement("aap:cors:keyless-default")
 async def test_a_server_without_keys_allows_no_origin_by_default(keyless_server: AppServer) -> None:
     reply = await preflight(keyless_server, "/sessions", "POST", "content-type")
+    assert reply.status == 403
     assert "access-control-allow-origin" not in reply.headers
     answer = await AapClient(keyless_server.connection).request("GET", "/meta", headers={"origin": ORIGIN})
+    assert answer.status == 403
     assert "access-control-allow-origin" not in answer.headers
 
 
