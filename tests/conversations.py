@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Json = Any
 
@@ -153,8 +153,17 @@ class Crash:
     stop: Stop = "end_turn"
 
 
-Step = Exchange | Interruption | Crash
-Feature = Literal["client tools", "permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history"]
+@dataclass(frozen=True)
+class Rewind:
+    """The user goes back to before this prompt, in the way of the protocol."""
+
+    prompt: str
+
+
+Step = Exchange | Interruption | Crash | Rewind
+Feature = Literal[
+    "client tools", "permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history", "rewind"
+]
 
 
 @dataclass(frozen=True)
@@ -224,6 +233,14 @@ class Driver(Protocol):
         """Whether the session was deleted."""
 
 
+@runtime_checkable
+class RewindingDriver(Protocol):
+    """A driver whose protocol has branches."""
+
+    async def rewind(self, prompt: str) -> None:
+        """Go back to before a message of the user."""
+
+
 class Server(Protocol):
     """The server of a conversation. `connection` sends requests to it, and changes with every start."""
 
@@ -278,9 +295,15 @@ async def play(
                 driver.connect(server)
                 outcome = await driver.rejoin()
                 expect(outcome, step.expected, step.stop, driver)
+            case Rewind(prompt):
+                assert isinstance(driver, RewindingDriver), f"{type(driver).__name__} has no branches"
+                await driver.rewind(prompt)
         if isinstance(step, Interruption) and step.how == "delete":
             assert await driver.is_gone()
             return
+        if isinstance(step, Rewind):  # some protocols tell the server with the next message
+            del history[history.index(ObservedPrompt(step.prompt)) :]
+            continue
         history += history_entries(step)
         if "history" in driver.features:
             actual = comparable(await driver.history(), driver.observable)
@@ -293,7 +316,7 @@ def expect(outcome: Outcome, expected: Iterable[Observation], stop: Stop, driver
     assert outcome.stop == driver.stops.get(stop, stop)
 
 
-def history_entries(step: Step) -> list[Observation]:
+def history_entries(step: Exchange | Interruption | Crash) -> list[Observation]:
     """The entries that a step adds to the history."""
     observed: tuple[Observation, ...] = (
         (ObservedText(step.after_text),) if isinstance(step, Interruption) else step.expected

@@ -68,6 +68,7 @@ NEEDS: Mapping[str, Feature] = {
     "question": "questions",
     "stop": "stop",
     "rejoined": "rejoin",
+    "branch": "rewind",
 }
 
 

@@ -23,6 +23,7 @@ from tests.conversations import (
     ObservedThinking,
     Prompt,
     Result,
+    Rewind,
     Step,
 )
 
@@ -78,13 +79,6 @@ def script_for(prompts: Sequence[str]) -> Script:
     return SCRIPTS.get(prompts[-1]) or recall(prompts)
 
 
-@dataclass(frozen=True)
-class Rewind:
-    """The user goes back to before this prompt; protocols have a way of their own for it."""
-
-    prompt: str
-
-
 class Words(str):
     """The end of a text whose beginning is the framework's own."""
 
@@ -105,12 +99,17 @@ class Scene:
     """
 
     name: str
-    steps: tuple[Step | Rewind, ...]
+    steps: tuple[Step, ...]
     log: tuple[str, ...]
     unlike: Mapping[Framework, tuple[str, ...] | None] = field(default_factory=dict)
     client_tools: tuple[str, ...] = ()
     structured: bool = False
     """Whether the agent answers with an object."""
+    steps_unlike: Mapping[Framework, tuple[Step, ...]] = field(default_factory=dict)
+    """The steps with the frameworks of which clients observe something else."""
+
+    def steps_of(self, framework: Framework) -> tuple[Step, ...]:
+        return self.steps_unlike.get(framework, self.steps)
 
     def log_of(self, framework: Framework) -> tuple[str, ...] | None:
         return self.unlike.get(framework, self.log)
@@ -231,6 +230,14 @@ SCENES = (
             )
         },
         structured=True,
+        steps_unlike={
+            "langgraph": (
+                said(
+                    "structured", ObservedCall("Weather", {"city": "Bern", "degrees": 7}),
+                    ObservedResult("Weather", "Returning structured response: city='Bern' degrees=7"), STRUCTURED,
+                ),
+            )
+        },
     ),
     Scene(
         "branch",

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.adapters.log_shape import shape
 from tests.adapters.protocol_drivers import DRIVERS, driver_for, setup_for
-from tests.adapters.scenes import AGENT, FRAMEWORKS, REJOINED, SCENES, Framework, Rewind, Scene
+from tests.adapters.scenes import AGENT, FRAMEWORKS, REJOINED, SCENES, Framework, Scene
 from tests.adapters.scripted_agents import Effects, build
 from tests.conversations import (
     Allow,
@@ -31,6 +31,7 @@ from tests.conversations import (
     Interruption,
     Prompt,
     Result,
+    Rewind,
     Step,
 )
 from tests.conversations import play as conversation
@@ -72,12 +73,12 @@ async def test_a_scene_leaves_the_same_log_in_every_framework(framework: Framewo
             ToolSpec(name=name, description="Paints.", parameters={"type": "object"}) for name in scene.client_tools
         )
         live = await open_session(engine, client_tools=tools)
-        for step in scene.steps:
+        for step in scene.steps_of(framework):
             await perform(engine, live, step, effects, world)
         assert tuple(comparable(await lines(world, live))) == tuple(comparable(scene.log_of(framework) or ()))
 
 
-async def perform(engine: Engine, live: LiveSession, step: Step | Rewind, effects: Effects, world: World) -> None:
+async def perform(engine: Engine, live: LiveSession, step: Step, effects: Effects, world: World) -> None:
     """Do what a user does in a step, and wait for the end of its run."""
     if isinstance(step, Rewind):
         before = [
@@ -155,20 +156,24 @@ class ServedFramework:
         self.effects.pause.opened.set()
 
 
+Served = dict[tuple[Framework, bool], ServedFramework]
+"""By the framework, and whether the agent answers with an object."""
+
+
 @pytest.fixture(scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[Framework, ServedFramework]]:
-    """A server for each framework that is installed."""
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """Servers for the frameworks that are installed."""
     async with AsyncExitStack() as servers:
-        found = {}
-        for framework in FRAMEWORKS:
+        found: Served = {}
+        for framework, structured in product(FRAMEWORKS, (False, True)):
             effects = Effects()
             try:
-                agent = build(framework, effects, name=AGENT)
+                agent = build(framework, effects, name=AGENT, structured=structured)
             except pytest.skip.Exception:
                 continue
             folder = tmp_path_factory.mktemp(framework)
             running = running_socket_server(folder, agents=[agent], rehearsal=False)
-            found[framework] = ServedFramework(await servers.enter_async_context(running), effects)
+            found[framework, structured] = ServedFramework(await servers.enter_async_context(running), effects)
         yield found
 
 
@@ -183,31 +188,27 @@ PLAYED = [
     for place, framework in enumerate(FRAMEWORKS)
     for number, protocol in enumerate(DRIVERS)
     for third, scene in enumerate([*SCENES, REJOINED])
-    if scene.log_of(framework) is not None
-    and not scene.structured
-    and scene.name != "branch"  # each protocol has a way of its own, with tests of its own
-    and (IS_FULL or (place + number + third) % len(FRAMEWORKS) == 0)
+    if scene.log_of(framework) is not None and (IS_FULL or (place + number + third) % len(FRAMEWORKS) == 0)
 ]
 """Every scene over every protocol, with one framework each; with FULL=1, all of them."""
 
 
 @pytest.mark.parametrize(("framework", "protocol", "scene"), PLAYED)
 async def test_a_scene_is_the_same_conversation_live_replayed_and_in_the_history(
-    served: dict[Framework, ServedFramework],
+    served: Served,
     clients: OfficialClients,
     framework: Framework,
     protocol: str,
     scene: Scene,
 ) -> None:
     driver = driver_for(protocol, clients, framework, scene.name)
-    if framework not in served:
+    if (framework, scene.structured) not in served:
         pytest.skip(f"{framework} is not installed")
-    server = served[framework]
+    server = served[framework, scene.structured]
     server.effects.pause = PauseGate()
     try:
-        steps = tuple(step for step in scene.steps if not isinstance(step, Rewind))
         setup = setup_for(framework, scene.client_tools)
-        await conversation(Conversation(scene.name, steps, setup), driver, server)
+        await conversation(Conversation(scene.name, scene.steps_of(framework), setup), driver, server)
     finally:
         if isinstance(driver, BladeDriver):
             await driver.close()

@@ -47,7 +47,7 @@ class EndpointDriver:
     """One thread through one client of one version. After a restart it is a new client with the old messages."""
 
     features: frozenset[Feature] = frozenset(
-        {"client tools", "permissions", "questions", "sub-agents", "stop", "rejoin", "history"}
+        {"client tools", "permissions", "questions", "sub-agents", "stop", "rejoin", "history", "rewind"}
     )
     observable: frozenset[type] = frozenset(
         {ObservedPrompt, ObservedText, ObservedThinking, ObservedCall, ObservedResult, ObservedPlan}
@@ -105,6 +105,11 @@ class EndpointDriver:
         reply = await endpoint.request("POST", f"rehearsal/stop/{self._thread}")
         assert (reply.status, reply.json) == (200, {"stopped": True})
         return self._outcome(check(await self._running))
+
+    async def rewind(self, prompt: str) -> None:
+        """Show no message from the prompt on: the next one is sent with what is shown."""
+        said = [each["content"] if each["role"] == "user" else None for each in self._messages]
+        self._messages, self._interrupts, self._agent = self._messages[: said.index(prompt)], [], None
 
     async def history(self) -> list[Observation]:
         agent = await self._open_agent("", [])

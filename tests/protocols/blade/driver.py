@@ -41,7 +41,7 @@ class BladeDriver:
     """One session over Blade: REST for what was, a socket for what happens."""
 
     features: frozenset[Feature] = frozenset(
-        {"permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history"}
+        {"permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history", "rewind"}
     )
     observable: frozenset[type] = frozenset(
         {ObservedPrompt, ObservedText, ObservedThinking, ObservedCall, ObservedResult, ObservedPlan}
@@ -114,6 +114,13 @@ class BladeDriver:
         self._note(rest)
         sees = self._observed([*self._observed_so_far, *rest])
         return Outcome(sees, "cancelled" if rest[-1][1]["status"] == "interrupted" else "error")
+
+    async def rewind(self, prompt: str) -> None:
+        """Go back to the checkpoint before the newest message, which is the prompt."""
+        path = f"sessions/{self.session}"
+        newest = (await self._caller.get(f"{path}/checkpoints"))[-1]
+        reply = await self._caller.request("POST", f"{path}/rewind", {"checkpoint_id": newest["checkpoint_id"]})
+        assert reply.body["message"] == prompt
 
     async def history(self) -> list[Observation]:
         turns = await self._caller.messages(self.session)
