@@ -12,7 +12,7 @@ import pytest
 from dragoman.core.answers import INTERRUPTED_RESULT
 from tests.adapters.killed_server import HANG
 from tests.adapters.kills import Servers, effects_of
-from tests.adapters.protocol_drivers import DRIVERS, driver_for, setup_for
+from tests.adapters.protocol_drivers import driver_for, setup_for
 from tests.adapters.scenes import ADDED, FRAMEWORKS, PAYING, Framework, answered, said
 from tests.adapters.scripted_agents import Effects, build
 from tests.conversations import (
@@ -163,7 +163,7 @@ class KilledServer:
             while self.effects().get(self.scene.hangs_at, 0) < kill:  # noqa: ASYNC110  # another process writes it
                 await asyncio.sleep(0.01)
             client = AapClient(self.connection, self._servers.key)
-            newest = (await client.get("/sessions")).json["sessions"][0]
+            (newest, *_) = (await client.get("/sessions")).json["sessions"]
             stream = await Session(client, newest["sessionId"]).watch("0", query="?stream=delta")
             for _ in range(kill):
                 await stream.until(self.scene.shown)
@@ -198,16 +198,17 @@ async def clients() -> AsyncIterator[OfficialClients]:
         yield official
 
 
-PROTOCOLS = ("aap", "ag-ui", "blade")
+SAMPLED = ("aap", "ag-ui", "blade")
+PROTOCOLS = (*SAMPLED, "run service", "agent api", "ai sdk")
 PLAYED = [
     pytest.param(framework, protocol, scene, id=f"{framework}-{protocol}-{scene.name}".replace(" ", "-"))
     for place, framework in enumerate(FRAMEWORKS)
-    for number, protocol in enumerate(DRIVERS)
+    for number, protocol in enumerate(PROTOCOLS)
     for third, scene in enumerate(SCENES)
     if framework not in scene.without
-    and (IS_FULL or (protocol in PROTOCOLS and (place + number + third) % len(FRAMEWORKS) == 0))
+    and (IS_FULL or (protocol in SAMPLED and (place + number + third) % len(FRAMEWORKS) == 0))
 ]
-"""Each scene over three protocols, with one framework each; with FULL=1, all of them over all protocols."""
+"""Each scene over three protocols, with one framework each; with FULL=1, all of them over six."""
 
 
 @pytest.mark.slow
