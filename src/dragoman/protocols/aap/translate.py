@@ -35,8 +35,6 @@ from dragoman.core.refusals import (
     ImageUnsupported,
     Invalid,
     SessionNotFound,
-    ShuttingDown,
-    StoreUnavailable,
 )
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
@@ -44,7 +42,7 @@ from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
 from dragoman.protocols.aap import wire
-from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, escape_line_separators
 
 PROTOCOL = "aap"
 REDACTED = "***"
@@ -403,7 +401,7 @@ class TurnFrames:
 
     def close(self, error: Exception) -> bytes:
         """End the stream early. A turn that continues gets no last frame: the client resumes from its last id."""
-        if self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
+        if self.is_over or isinstance(error, RESUMABLE):
             return b""
         return self._stop("error", _broken_meta(error))
 

@@ -36,13 +36,13 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, RunId, SessionId, parse_session_id
 from dragoman.core.open_calls import asking_call
 from dragoman.core.question_text import repeat_question
-from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.refusals import SessionNotFound
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import WRITE_MEMORY
 from dragoman.protocols.agentscope import errors, wire
 from dragoman.protocols.agentscope.inputs import MESSAGE_ID_PREFIX, PROTOCOL, ResponseOptions, read_response_options
-from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
+from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, encode_json
 
 EndStatus = Literal["completed", "failed", "canceled"]
 
@@ -231,7 +231,7 @@ class ResponseEvents:
 
     def close(self, error: Exception) -> bytes:
         """Encode the end of a response whose run has not ended. Empty if the run continues and can be resumed."""
-        if self.response is None or self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
+        if self.response is None or self.is_over or isinstance(error, RESUMABLE):
             return b""
         if self._open is not None and self._open.block_index >= 0 and self._open.text is None:
             self._open.text = "".join(self._pieces)

@@ -4,11 +4,10 @@ A frame's id is the index of its chunk, counted from 0. It is a function of the 
 chunk, also after a restart. Source: specification of AI SDK, 5, 7.
 """
 
-from dragoman.core.refusals import ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.aisdk.translate import FAILED_MESSAGE, TurnChunks
 from dragoman.protocols.aisdk.wire import Chunk
-from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
+from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, encode_json
 
 DONE = b"data: [DONE]\n\n"
 NOTHING = b'data: {"type":"finish"}\n\n' + DONE
@@ -48,7 +47,7 @@ class ChunkFrames:
 
     def close(self, error: Exception) -> bytes:
         """End the stream before its run; without an end if the run continues, so that clients reconnect."""
-        if isinstance(error, ShuttingDown | StoreUnavailable):
+        if isinstance(error, RESUMABLE):
             return b""
         return self._frame({"type": "error", "errorText": FAILED_MESSAGE}) + self._frame({"type": "finish"})
 

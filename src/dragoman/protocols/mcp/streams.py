@@ -14,12 +14,12 @@ from typing import NamedTuple
 from dragoman.core.content import JsonObject
 from dragoman.core.events import AnswerGiven, CallOpened, LoggedEvent
 from dragoman.core.open_calls import OpenCall
-from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import Cursor, Record, cursor_of
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit import json_rpc
-from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
+from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, encode_json
 from dragoman.protocols.kit.json_rpc import ErrorMessage, RequestId, ResultMessage, RpcError
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.forms import form_id, form_of, input_requests, may_ask
@@ -148,7 +148,7 @@ class CallFrames:
 
     def close(self, error: Exception) -> bytes:
         """The frames before a stream's end that no record causes. A client whose run continues reconnects for it."""
-        if self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
+        if self.is_over or isinstance(error, RESUMABLE):
             return b""
         if isinstance(error, SessionNotFound):
             return self._end(refused_result("session_deleted", "the session was deleted"), self._live_from)

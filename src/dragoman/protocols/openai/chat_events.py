@@ -29,9 +29,9 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.open_calls import shown_call
 from dragoman.core.question_text import question_text, repeat_question
-from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import Piece, Record
-from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
+from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, encode_json
 from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.chat_wire import (
     AnswerMessage,
@@ -227,7 +227,7 @@ class ChatEvents:
 
     def close(self, error: Exception) -> bytes:
         """End a stream whose run has not ended; without `[DONE]` if the server stops."""
-        if self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
+        if self.is_over or isinstance(error, RESUMABLE):
             return b""
         is_deleted = isinstance(error, SessionNotFound)
         return self._fail(

@@ -48,12 +48,10 @@ class Delivery:
         request: Request,
         handle: RunHandle,
         encoder: FrameEncoder,
-        *,
-        continues: bool = False,
         on_end: OnEnd = lambda session: None,
     ) -> None:
-        """Read a run to its end. The run is stopped when the client leaves, unless it `continues`."""
-        on_close = self._on_close(request, handle, continues, on_end)
+        """Read a run to its end. The run is stopped when the client leaves."""
+        on_close = self._on_close(request, handle, False, on_end)
         await self._streams.read(
             request, handle.session, handle.before, encoder, is_new_run=handle.is_new, on_close=on_close
         )

@@ -33,10 +33,10 @@ from dragoman.core.history import EarlierCall
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
 from dragoman.core.open_calls import asking_call
 from dragoman.core.question_text import question_text
-from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ASK_USER_QUESTION
-from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
+from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, encode_json
 from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.errors import ERRORS, ContextLengthExceeded, RunFailed, error_type
 from dragoman.protocols.openai.requests import RunFields
@@ -183,7 +183,7 @@ class ResponseEvents:
 
     def close(self, error: Exception) -> bytes:
         """End a stream whose run has not ended. Empty if the run continues and can be resumed."""
-        if self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
+        if self.is_over or isinstance(error, RESUMABLE):
             return b""
         self.is_over = True
         is_deleted = isinstance(error, SessionNotFound)
