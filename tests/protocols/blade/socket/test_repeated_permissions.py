@@ -40,6 +40,7 @@ async def test_the_second_question_about_a_call_has_its_own_text_and_both_answer
             await socket.send(session, "Pay.")
             for question in questions:
                 paying, *asked = (await alice.messages(session))[1]["tool_calls"]
+                assert len({each["id"] for each in asked}) == len(asked)
                 assert question in asked[-1]["arguments"]
                 assert paying["pending_question_ref"]["description"] == question
                 assert paying["pending_question_ref"]["child_tool_call_id"] == asked[-1]["id"]
