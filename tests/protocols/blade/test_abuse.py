@@ -13,6 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
+from dragoman.protocols.blade.socket import server as socket_server_module
 from dragoman.protocols.blade.socket.server import MAX_CONNECT_PACKET_CHARS, SocketServer
 from dragoman.server.runner import MAX_WEBSOCKET_MESSAGE_BYTES
 from tests.protocols.blade.client import RestClient, SocketClient, socket_client
@@ -237,6 +238,26 @@ async def test_who_shows_no_key_is_not_read_at_length(alice: RestClient) -> None
         await ws.recv()
         with pytest.raises(ConnectionClosed):
             await first_answer_to(ws, '40{"token":"%s"}' % ("x" * 16_384))
+
+
+@requirement("blade:abuse:half-open")
+async def test_connections_without_a_key_are_limited_and_the_newest_can_still_show_one(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_server_module, "MAX_UNAUTHENTICATED", 3)
+    polling = "/socket.io/?EIO=4&transport=polling"
+    async with running_socket_server(tmp_path) as server:
+        url = url_of(server)
+        async with (
+            socket_client(url, server.key("alice")) as client_socket,
+            httpx2.AsyncClient(base_url=url, timeout=60) as http,
+        ):
+            sids = [msgspec.json.decode((await http.get(polling)).text[1:])["sid"] for _ in range(10)]
+            connect_packet = '40{"token":"%s"}' % server.key("alice")  # noqa: UP031  # braces
+            statuses = [(await http.post(f"{polling}&sid={sid}", content=connect_packet)).status_code for sid in sids]
+            assert statuses == [400] * 7 + [200] * 3
+            rest = RestClient(url, server.key("alice"))
+            assert (await client_socket.send(await rest.session(), "hello"))[-1][0] == "chat:end"
 
 
 @requirement("blade:abuse:half-open")

@@ -48,6 +48,8 @@ MAX_BINARY_PARTS = 16
 """The binary messages that an event may have; together they are limited as one message is."""
 MAX_CONNECT_PACKET_CHARS = 16 * 1024
 """The limit for packets of clients that have not shown a key yet."""
+MAX_UNAUTHENTICATED = 4000
+"""Connections without a key that are kept at the same time. Each takes some 12 KB; beyond it the oldest is closed."""
 CONNECT_TIMEOUT_S = 30.0
 """How long a connection may stay open without a key."""
 MAX_REMEMBERED_CHATS = 1000
@@ -216,10 +218,29 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
         self._connect_timeout_s = connect_timeout_s
         self._tasks = BackgroundTasks()
         self._detached_events: Counter[str] = Counter()
+        self._unauthenticated: dict[str, asyncio.TimerHandle] = {}
+        """The timers that close connections without a key, the oldest first."""
 
     async def _handle_eio_connect(self, eio_sid: str, environ: Mapping[str, Any]) -> None:
         await super()._handle_eio_connect(eio_sid, environ)
-        asyncio.get_running_loop().call_later(self._connect_timeout_s, self._close_if_unauthenticated, eio_sid)
+        close_later = asyncio.get_running_loop().call_later
+        self._unauthenticated[eio_sid] = close_later(self._connect_timeout_s, self._close_if_unauthenticated, eio_sid)
+        if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
+            self._close_if_unauthenticated(next(iter(self._unauthenticated)))
+
+    async def _handle_connect(self, eio_sid: str, namespace: str | None, data: Json) -> None:
+        await super()._handle_connect(eio_sid, namespace, data)
+        if self.manager.sid_from_eio_sid(eio_sid, "/") is not None:
+            self._forget_unauthenticated(eio_sid)
+
+    async def _handle_eio_disconnect(self, eio_sid: str, reason: str) -> None:
+        self._forget_unauthenticated(eio_sid)
+        await super()._handle_eio_disconnect(eio_sid, reason)
+
+    def _forget_unauthenticated(self, eio_sid: str) -> None:
+        timer = self._unauthenticated.pop(eio_sid, None)
+        if timer is not None:
+            timer.cancel()
 
     async def _handle_eio_message(self, eio_sid: str, data: str | bytes) -> None:
         if len(data) > MAX_CONNECT_PACKET_CHARS and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
@@ -275,6 +296,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
             await self._send_packet(eio_sid, self.packet_class(ACK, data=[payload], id=number))
 
     def _close_if_unauthenticated(self, eio_sid: str) -> None:
+        self._forget_unauthenticated(eio_sid)
         connection = self.eio.sockets.get(eio_sid)
         if connection is not None and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
             connection.queue.put_nowait(None)  # closes the connection, even if its client does not cooperate
@@ -344,7 +366,9 @@ class SocketServer:
         try:
             if scope["type"] == "websocket":
                 receive = _ending_at_invalid_packet(receive)
-            elif scope["method"] == "POST":
+            else:
+                self._forget_closed(Request(scope).query_params.get("sid", ""))
+            if scope["type"] == "http" and scope["method"] == "POST":
                 scope, receive = await self._buffer_body(Request(scope, receive))
             await self._server.handle_request(scope, receive, send)
         except (RequestError, LimitReached) as error:
@@ -353,6 +377,12 @@ class SocketServer:
             pass
         finally:
             release_body(scope)
+
+    def _forget_closed(self, eio_sid: str) -> None:
+        """Forget a connection that is closed, which the library does from time to time. Until then it fails on it."""
+        connection = self._server.eio.sockets.get(eio_sid)
+        if connection is not None and connection.closed:
+            self._server.eio.sockets.pop(eio_sid)
 
     async def _buffer_body(self, request: Request) -> tuple[Scope, Receive]:
         """Read a polling client's packets before the library sees them.
