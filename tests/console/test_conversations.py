@@ -14,6 +14,16 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 ANSWER_TEXT = "document.querySelector('.assistant .markdown')?.innerText.trim().split(' ')"
 DONE = "document.querySelector('.answer-foot') && !document.querySelector('[aria-busy=true], .turn.pending')"
 
+CHANGE_GREETING_AT_ONCE = """new MutationObserver((_, observer) => {
+    const label = [...document.querySelectorAll("label")].find((each) => each.textContent.startsWith("Greeting"));
+    if (!label) return;
+    observer.disconnect();
+    label.control.value = "Ahoy!";
+    label.control.dispatchEvent(new Event("input", { bubbles: true }));
+    window.isGreetingChanged = true;
+}).observe(document.body, { childList: true, subtree: true })"""
+"""Changes the option before anything else can happen that waits for the page to be drawn."""
+
 
 async def say(console_page: ConsolePage, text: str) -> None:
     """Write a message, as soon as the agent takes one, and send it."""
@@ -287,6 +297,15 @@ async def test_a_new_conversation_takes_an_agent_and_its_options_and_hides_secre
     await console_page.wait_for_text("Ahoy!")
     answer = await console_page.text(".assistant")
     assert ("loud" in answer, "set(5)" in answer, "12345" in answer) == (True, True, False)
+
+
+async def test_an_option_that_is_changed_as_soon_as_it_is_shown_is_kept(console_page: ConsolePage) -> None:
+    await console_page.open("memories")
+    await console_page.run(CHANGE_GREETING_AT_ONCE)
+    await console_page.run("location.hash = '#/conversations'")
+    await console_page.until("window.isGreetingChanged")
+    await say(console_page, script({"option": "greeting"}))
+    await console_page.wait_for_text("Ahoy!", ".assistant")
 
 
 async def test_conversations_are_found_pinned_and_deleted(console_page: ConsolePage) -> None:

@@ -1,6 +1,5 @@
 /** Starts a conversation: the agent, its options and the first message. */
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import { isReadOnly } from "../api/key";
 import { useLoaded } from "../api/loading";
 import { Empty, Failed } from "../components/Empty";
@@ -40,7 +39,6 @@ function Start({ agents, onBegin }: { agents: readonly Agent[]; onBegin: OnBegin
     const memory = useSignal(true);
     const isBeginning = useSignal(false);
     const agent = agents.find((each) => each.name === name.value);
-    useEffect(() => void (options.value = {}), [name.value]);
     if (agent === undefined) return <p class="empty">{t("chat.no-agents")}</p>;
 
     const begin = async (parts: Part[]): Promise<void> => {
@@ -75,7 +73,10 @@ function Start({ agents, onBegin }: { agents: readonly Agent[]; onBegin: OnBegin
                                 name="agent"
                                 class="visually-hidden"
                                 checked={each.name === name.value}
-                                onChange={() => (name.value = each.name)}
+                                onChange={() => {
+                                    name.value = each.name;
+                                    options.value = {};
+                                }}
                             />
                             <strong>{each.title ?? each.name}</strong>
                             {each.description && <span class="soft small">{each.description}</span>}
