@@ -6,7 +6,7 @@ from dragoman.core.refusals import ShuttingDown, StoreUnavailable
 
 KEEP_ALIVE = b": keep-alive\n\n"
 RESUMABLE = (ShuttingDown, StoreUnavailable)
-"""The errors that end a stream although its run goes on: the client may come back."""
+"""The errors that end a stream although its run continues: the client may come back."""
 _ENCODE = msgspec.json.Encoder().encode
 
 
