@@ -49,7 +49,8 @@ MAX_BINARY_PARTS = 16
 MAX_CONNECT_PACKET_CHARS = 16 * 1024
 """The limit for packets of clients that have not shown a key yet."""
 MAX_UNAUTHENTICATED = 4000
-"""Connections without a key that are kept at the same time. Each takes some 12 KB; beyond it the oldest is closed."""
+"""Connections without a key that are open at the same time; beyond it the oldest is closed. Each takes some 12 KB, for
+up to 25 s after its end, because the library still waits for its next ping: a flood of them takes more memory."""
 CONNECT_TIMEOUT_S = 30.0
 """How long a connection may stay open without a key."""
 MAX_REMEMBERED_CHATS = 1000
@@ -110,6 +111,9 @@ class _EngineIOConnection(Protocol):
     queue: "asyncio.Queue[packet.Packet | None]"
     closed: bool
     closing: bool
+
+    async def close(self, wait: bool = True, abort: bool = False) -> None:
+        """Close it."""
 
 
 class Socket:
@@ -300,7 +304,11 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
         connection = self.eio.sockets.get(eio_sid)
         if connection is not None and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
             connection.queue.put_nowait(None)  # closes the connection, even if its client does not cooperate
-            self._tasks.start(connection.close(wait=False, abort=True), "close a socket")
+            self._tasks.start(self._close(eio_sid, connection), "close a socket")
+
+    async def _close(self, eio_sid: str, connection: _EngineIOConnection) -> None:
+        await connection.close(wait=False, abort=True)
+        self.eio.sockets.pop(eio_sid, None)  # the library forgets it only after some time
 
 
 def _ending_at_invalid_packet(receive: Receive) -> Receive:
