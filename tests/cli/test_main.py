@@ -34,6 +34,9 @@ COMMAND = (sys.executable, "-m", "dragoman")
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("DRAGOMAN_")}
 
 
+MYSQL = "there is no database of the kind mysql://: expected an address with postgresql:// or postgres://"
+
+
 def invoke(*arguments: str, **environ: str) -> Result:
     """Run a command in this process."""
     return CliRunner().invoke(commands, arguments, env=environ, prog_name="dragoman")
@@ -398,6 +401,11 @@ def test_a_users_profile_is_set_without_a_server(tmp_path: Path) -> None:
         (("copy", "--from", "none"), 2, "Missing option '--to'"),
         (("migrate",), 1, "contains no data: "),
         (("migrate", "--data", "/dev/null"), 1, "/dev/null contains no data: "),
+        (("migrate", "--database", "mysql://u:p@h/d"), 1, MYSQL),
+        (("keys", "list", "--database", "mysql://u:p@h/d"), 1, MYSQL),
+        (("backup", "new", "--database", "mysql://u:p@h/d"), 1, MYSQL),
+        (("copy", "--from", "mysql://u:p@h/d", "--to", "new"), 1, MYSQL),
+        (("serve", "--workers", "2", "--database", "mysql://u:p@h/d"), 1, MYSQL),
         (("sessions", "list", "--url", "http://127.0.0.1:1"), 1, "127.0.0.1:1"),
         (("sessions", "list", "--protocol", "none"), 2, "'none' is not one of"),
         (("chat", "http://127.0.0.1:99999", "-m", "hello"), 1, "99999"),

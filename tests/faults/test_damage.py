@@ -20,8 +20,8 @@ from dragoman.core.refusals import SessionUnreadable, StoreUnavailable
 from dragoman.core.stream import Cursor
 from dragoman.ports.log import SessionStore
 from dragoman.server.check_store import QuarantinedSession
-from dragoman.server.stores import open_postgres
 from dragoman.stores.postgres.cluster import PostgresCluster
+from dragoman.stores.postgres.database import Database as PostgresDatabase
 from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
@@ -86,7 +86,7 @@ async def test_a_state_that_is_not_the_one_after_the_last_event_is_an_error(tmp_
     reason = "state: it is of event 6, the log ends with 4"
     await fill(tmp_path)
     execute(tmp_path, lost)
-    with closing(Database(tmp_path)) as folder, closing(open_postgres(postgres_url)) as database:
+    with closing(Database(tmp_path)) as folder, closing(PostgresDatabase(postgres_url)) as database:
         writer = await new_session_in(PostgresLog(database), 1)
         texts = [writer.text_events(f"text {each}") for each in range(5)]
         assert await commit_accepted(PostgresLog(database), *texts) == [True] * 5
@@ -135,7 +135,7 @@ async def read_everything(store: SessionStore, session: SessionId) -> None:
 
 @requirement("faults:43:altered")
 async def test_altered_data_in_postgresql_is_an_error_and_never_shown(postgres_url: str) -> None:
-    with closing(open_postgres(postgres_url)) as database:
+    with closing(PostgresDatabase(postgres_url)) as database:
         store, cluster = PostgresLog(database), PostgresCluster(database, folder_id="folder", lease_s=10)
         for number, (statement, _) in enumerate(POSTGRES_DAMAGE):
             await running_session(store, number)
@@ -154,7 +154,7 @@ async def test_altered_data_in_postgresql_is_an_error_and_never_shown(postgres_u
 
 async def test_a_server_of_an_earlier_release_may_write_without_checksums(postgres_url: str) -> None:
     """It knows no checksums, and goes on for a while after the first new server has migrated the database."""
-    with closing(open_postgres(postgres_url)) as database:
+    with closing(PostgresDatabase(postgres_url)) as database:
         store = PostgresLog(database)
         await running_session(store, 1)
         with psycopg.connect(postgres_url) as earlier:

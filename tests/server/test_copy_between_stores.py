@@ -20,8 +20,9 @@ from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
 from dragoman.core.session import Head, decode_head, encode_head
 from dragoman.ports.accounts import ApiKey, Share
 from dragoman.ports.log import Append, SessionStore
+from dragoman.ports.stores import Stores
 from dragoman.server.copy_between_stores import CopyCounts, CopyError, copy
-from dragoman.server.stores import Stores, open_stores_at
+from dragoman.server.stores import open_stores_at
 from tests.core.log_generator import generated_log
 from tests.core.strategies import NOON
 from tests.servers import COMMAND, AppServer, server_process

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dragoman.core.events import encode
-from dragoman.server.stores import Stores
+from dragoman.ports.stores import Stores
 from tests.protocols.aap.client import AapClient
 
 Json = Any

@@ -12,7 +12,7 @@ from dragoman.server.bundled_database import bundled_database_running
 from dragoman.server.check_store import CheckReport, check
 from dragoman.server.copy_between_stores import CopyCounts, CopyError, Progress, copy
 from dragoman.server.key_files import rotate
-from dragoman.server.stores import compact, is_database_url, open_postgres, open_snapshot, open_stores_at
+from dragoman.server.stores import configured_store, is_database_url, open_snapshot, open_stores_at
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.errors import StoreInUse, WrongVersion
 from dragoman.stores.sqlite.database import Database
@@ -30,12 +30,9 @@ def migrate_database(settings: Settings) -> tuple[int, int]:
             folder contains none.
     """
     with _located(settings, f"cannot use the data folder {settings.folder}") as settings:
-        if settings.database is not None:  # servers of the previous release may keep running: migrations take a lock
-            with closing(open_postgres(settings.database, access="unlocked")) as shared:
-                return shared.schema_versions
         _require_data(settings)
-        with closing(Database(settings.folder)) as database:
-            return database.schema_versions
+        adapter, location = configured_store(settings)
+        return adapter.migrate(location)
 
 
 def check_database(settings: Settings, *, repair: bool, accept_loss: bool) -> CheckReport:
@@ -89,7 +86,8 @@ def compact_database(settings: Settings) -> tuple[int, int]:
     """
     with _located(settings, f"cannot use the data folder {settings.folder}") as settings:
         _require_data(settings)
-        return compact(settings)
+        adapter, location = configured_store(settings)
+        return adapter.compact(location)
 
 
 def rotate_key_file(settings: Settings, name: str, *, is_lost: bool) -> str:

@@ -17,7 +17,7 @@ from dragoman.core.token_budgets import TokenLimits
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.keys import KeyRing, check_new_key
 from dragoman.engine.services.profiles import ProfileService
-from dragoman.ports.accounts import ApiKeyStore, AuditStore, ProfileStore
+from dragoman.ports.stores import Stores
 from dragoman.server.admin_socket import (
     CreateKey,
     LimitKey,
@@ -34,14 +34,9 @@ from dragoman.server.admin_socket import (
 from dragoman.server.bundled_database import bundled_database_running
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.key_files import check_key_files, find_key_hasher, load_key_hasher
-from dragoman.server.stores import open_postgres
+from dragoman.server.stores import database_adapter, folder_adapter
 from dragoman.settings import Settings, SettingsError
-from dragoman.stores.errors import StoreInUse
-from dragoman.stores.sqlite.audit import SqliteAudit
-from dragoman.stores.sqlite.database import Database, FolderInUse, WrongVersion
-from dragoman.stores.sqlite.key_fingerprints import SqliteKeyFingerprints
-from dragoman.stores.sqlite.keys import SqliteKeys
-from dragoman.stores.sqlite.profiles import SqliteProfiles
+from dragoman.stores.errors import StoreInUse, WrongVersion
 
 SERVER_TIMEOUT_S = 10.0
 """How long a server may hold its folder's lock without answering, while it starts or stops."""
@@ -92,7 +87,7 @@ def handle_in_folder(folder: Path, request: Request, *, timeout_s: float = SERVE
     while True:
         try:
             return asyncio.run(_handle_offline(folder, request))
-        except FolderInUse:
+        except StoreInUse:
             pass
         except (WrongVersion, StoreUnavailable, OSError, sqlite3.Error) as error:
             raise AdminRequestError(f"cannot use the data folder {folder}: {error}") from error
@@ -124,35 +119,22 @@ def handle_in_database(url: str, request: Request, *, folder: Path | None = None
 
 
 async def _handle_offline(folder: Path, request: Request) -> Reply:
-    with closing(Database(folder)) as database:
-        database.start()
-        await check_key_files(folder, SqliteKeyFingerprints(database))
-        return await _handle_with_stores(
-            SqliteKeys(database), SqliteProfiles(database), SqliteAudit(database), request, load_key_hasher(folder)
-        )
+    with closing(folder_adapter().open_accounts(str(folder))) as stores:
+        await check_key_files(folder, stores.key_fingerprints)
+        return await _handle_with_stores(stores, request, load_key_hasher(folder))
 
 
 async def _handle_in_database(url: str, request: Request, folder: Path | None) -> Reply:
-    with closing(open_postgres(url, access="unlocked")) as database:
-        from dragoman.stores.postgres.audit import PostgresAudit
-        from dragoman.stores.postgres.key_fingerprints import PostgresKeyFingerprints
-        from dragoman.stores.postgres.keys import PostgresKeys
-        from dragoman.stores.postgres.profiles import PostgresProfiles
-
-        fingerprints = PostgresKeyFingerprints(database)
-        hasher = KeyHasher() if folder is None else await find_key_hasher(folder, fingerprints)
-        return await _handle_with_stores(
-            PostgresKeys(database), PostgresProfiles(database), PostgresAudit(database), request, hasher
-        )
+    with closing(database_adapter(url).open_accounts(url)) as stores:
+        hasher = KeyHasher() if folder is None else await find_key_hasher(folder, stores.key_fingerprints)
+        return await _handle_with_stores(stores, request, hasher)
 
 
-async def _handle_with_stores(
-    keys: ApiKeyStore, profiles: ProfileStore, entries: AuditStore, request: Request, hasher: KeyHasher
-) -> Reply:
+async def _handle_with_stores(stores: Stores, request: Request, hasher: KeyHasher) -> Reply:
     clock, ids = SystemClock(), RandomIds()
-    audit = AuditLog(entries, clock, ids)
-    ring = KeyRing(keys, LocalBus(), clock, ids, audit=audit, hasher=hasher)
+    audit = AuditLog(stores.audit, clock, ids)
+    ring = KeyRing(stores.keys, LocalBus(), clock, ids, audit=audit, hasher=hasher)
     await ring.reload()
-    profile_service = ProfileService(profiles, LocalBus(), audit)
+    profile_service = ProfileService(stores.profiles, LocalBus(), audit)
     await profile_service.start()
     return await handle(request, ring, profile_service, audit)

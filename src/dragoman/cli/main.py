@@ -81,12 +81,15 @@ def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
     loaded = load_settings({**flags, "agents": agents or None})
     from dragoman.server.bundled_database import uses_bundled_database
     from dragoman.server.runner import CannotStart, run
+    from dragoman.server.stores import check_database_address
+    from dragoman.settings import SettingsError
 
     if loaded.settings.workers > 1 or uses_bundled_database(loaded.settings):
         from dragoman.server.supervisor import run
     try:
+        check_database_address(loaded.settings)
         run(loaded.settings, os.environ)
-    except CannotStart as error:
+    except (CannotStart, SettingsError) as error:
         raise CliError(str(error)) from error
 
 

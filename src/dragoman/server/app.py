@@ -47,6 +47,7 @@ from dragoman.engine.sessions.kept_values import KeepLimits
 from dragoman.ports.bus import Bus
 from dragoman.ports.environment import Cipher, Clock
 from dragoman.ports.models import Transcriber
+from dragoman.ports.stores import Stores
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import ProtocolApp
 from dragoman.protocols.kit.errors import STANDARD_ROWS, ErrorTable
@@ -60,7 +61,7 @@ from dragoman.server.logging import SECRETS
 from dragoman.server.oidc import ProviderLogin, make_token_verifier, open_issuer
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ProtocolFactory, ServerContext
 from dragoman.server.readiness import Readiness
-from dragoman.server.stores import Stores, open_stores, watch_for_changes
+from dragoman.server.stores import open_stores, watch_for_changes
 from dragoman.server.worker_metrics import WorkerMetrics
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.encryption import SECRETS_KEY, LazyCipher

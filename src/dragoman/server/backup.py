@@ -22,10 +22,11 @@ import msgspec
 
 from dragoman.core.refusals import SessionUnreadable
 from dragoman.ports.blobs import BlobStore
+from dragoman.ports.stores import KeyFingerprints, Stores
 from dragoman.server.check_store import check
 from dragoman.server.copy_between_stores import Progress, copy
-from dragoman.server.key_files import KeyFingerprints, fingerprint_of
-from dragoman.server.stores import Stores, open_blobs, open_for_restore, open_snapshot, open_stores_at
+from dragoman.server.key_files import fingerprint_of
+from dragoman.server.stores import open_blobs, open_for_restore, open_snapshot, open_stores_at
 from dragoman.settings import Settings
 from dragoman.stores import atomic_files
 from dragoman.stores.encryption import KEY_FILES

@@ -11,7 +11,7 @@ from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import SessionId
 from dragoman.core.refusals import SessionUnreadable, StoreUnavailable
 from dragoman.ports.archive import ArchivedSession
-from dragoman.server.stores import Stores
+from dragoman.ports.stores import Stores
 from dragoman.stores import atomic_files
 
 PAGE_SIZE = 500

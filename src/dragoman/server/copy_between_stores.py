@@ -18,7 +18,7 @@ from dragoman.core.stream import Piece
 from dragoman.ports.accounts import Share
 from dragoman.ports.archive import ArchivedSession
 from dragoman.ports.log import Append, IdempotencyRecord, SessionStore, Snapshot
-from dragoman.server.stores import Stores
+from dragoman.ports.stores import Stores
 from dragoman.stores.encryption import KEY_FILES
 
 PAGE_SIZE = 500

@@ -3,9 +3,9 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from dragoman.core.key_digests import KeyHasher
+from dragoman.ports.stores import KeyFingerprints
 from dragoman.settings import SettingsError
 from dragoman.stores.encryption import KEY_FILES, SECRETS_KEY, derive_key, load_keys, rotate_key
 
@@ -14,19 +14,6 @@ _WHAT_TO_DO = (
     f"copy {' and '.join(KEY_FILES)} from a backup, or from the data folder of another server on this database."
     " If they are lost: dragoman keys rotate --lost"
 )
-
-
-class KeyFingerprints(Protocol):
-    """The fingerprints in a database, by the names of the files. The first server registers them."""
-
-    async def find(self, name: str) -> str | None:
-        """The registered fingerprint of a key."""
-
-    async def register(self, name: str, fingerprint: str) -> str:
-        """Register a fingerprint unless there is one. Returns the one that counts."""
-
-    async def replace(self, name: str, fingerprint: str) -> None:
-        """Register a fingerprint in place of the present one."""
 
 
 async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:

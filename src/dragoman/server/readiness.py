@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.instrumentation.counted_log import CountedLog
-from dragoman.server.stores import Stores
+from dragoman.ports.stores import Stores
 
 PROBE_TIMEOUT_S = 2.0
 """How long a store that failed may take to prove that it works again."""
