@@ -124,7 +124,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A change of settings. Options are merged by key, and deleted runs are added to the earlier ones.
 
-    Every other field that is set replaces the old value; None leaves it as it is.
+    Every other field that is set replaces the old value. None leaves it as it is, so it cannot clear one: that takes an
+    empty value, or an event of its own.
     """
 
     tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
