@@ -119,8 +119,7 @@ export function listen(session: string, listener: Listener): () => void {
     const socket = connect();
     if (socket.connected) queueMicrotask(() => those.has(listener) && listener.connected());
     return () => {
-        those.delete(listener);
-        if (those.size > 0) return;
+        if (!those.delete(listener) || those.size > 0) return;
         listeners.delete(session);
         if (socket.connected) socket.emit("session:unsubscribe", { session_id: session });
     };

@@ -105,6 +105,9 @@ class Line:
     closed: bool = False
     closing: bool = False
 
+    async def close(self, wait: bool = True, abort: bool = False) -> None:
+        """Nothing is connected."""
+
 
 @requirement("blade:catch-up:never-reads")
 async def test_who_never_reads_is_cut_off_when_too_much_waits() -> None:
