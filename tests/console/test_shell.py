@@ -154,7 +154,7 @@ async def test_a_page_that_cannot_be_loaded_says_that_the_server_is_away_and_ope
     await console_page.screenshot("server-away")
     await console_page.page.send_command("Network.emulateNetworkConditions", offline=False, **offline)
     await console_page.press("Try again", "main")
-    await console_page.wait_for_text("No memories yet")
+    await console_page.wait_for_text("New memory")
     console_page.console.clear()  # the browser reports the requests that failed
 
 
