@@ -27,7 +27,7 @@ from dragoman.server import app
 from dragoman.server.admin_socket import CreateKey
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.protocols import PROTOCOLS, ProtocolFactory
-from dragoman.server.runner import WEBSOCKET_CONNECTION
+from dragoman.server.runner import uvicorn_config
 from dragoman.server.stores import open_stores
 from dragoman.settings import Settings
 from dragoman.stores.encryption import KEY_FILES
@@ -304,10 +304,10 @@ class SocketServer:
         self.connection = await self._listener.start()
 
     def configure(self, served: app.Application) -> uvicorn.Config:
-        """How uvicorn serves the app."""
-        return uvicorn.Config(
-            served, port=0, ws=WEBSOCKET_CONNECTION, log_config=None, lifespan="on", timeout_graceful_shutdown=1
-        )
+        """How uvicorn serves the app: as the program does."""
+        config = uvicorn_config(served, self.app_server.settings)
+        config.port, config.lifespan, config.timeout_graceful_shutdown = 0, "on", 1
+        return config
 
     async def stop(self) -> None:
         """Stop as the program does: streams end before connections are closed."""

@@ -11,10 +11,7 @@ from types import CoroutineType, FrameType, FunctionType
 from uuid import uuid4
 
 import pytest
-import uvicorn
 
-from dragoman.server.app import Application
-from dragoman.server.runner import uvicorn_config
 from tests.protocols.agui.endpoint import an_input
 from tests.protocols.aisdk.client import user as page_message
 from tests.servers import SocketServer
@@ -24,18 +21,9 @@ TURNS = 3
 """When the last one has been answered, the server is done with those before."""
 
 
-class ProgramServer(SocketServer):
-    """A server with the HTTP connections of the program."""
-
-    def configure(self, served: Application) -> uvicorn.Config:
-        config = uvicorn_config(served, self.app_server.settings)
-        config.port, config.lifespan = 0, "on"
-        return config
-
-
 @pytest.fixture(scope="module")
 async def clients(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ProtocolClients]:
-    server = ProgramServer(tmp_path_factory.mktemp("server"))
+    server = SocketServer(tmp_path_factory.mktemp("server"))
     await server.start()
     clients = ProtocolClients(server, "alice")
     await clients.tab.connect()

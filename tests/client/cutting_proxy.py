@@ -2,10 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+from tests.conversations import Server
+
+NOBODY = "http://127.0.0.1:1"
 Plan = Callable[[], int | None]
 """Called per connection: after how many bytes of responses to cut it; None for never."""
 
@@ -34,6 +37,12 @@ class CuttingProxy:
         """What clients have sent."""
         self.url: str
         self._tasks: set[asyncio.Task[None]] = set()
+
+    async def until_restarted(self, server: Server, restart: Awaitable[object]) -> None:
+        """Refuse connections while a server restarts: meanwhile, another one may get its port."""
+        self.target = NOBODY
+        await restart
+        self.target = server.connection.url
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -64,8 +64,7 @@ async def test_a_permission_says_whether_its_call_may_have_run_already(
         replies.append(asyncio.create_task(moving.ask("transfer Eve")))
         await till.until(Bob=1, Eve=1)
         assert [(each.name, each.is_repeat) for each in asked] == [("transfer", False)]
-        await server.crash()
-        proxy.target = server.connection.url
+        await proxy.until_restarted(server, server.crash())
         assert [(await each).text for each in replies] == ["paid Bob", "paid Eve"]
         assert sorted((each.name, each.is_repeat) for each in asked[1:]) == [("pay", True), ("transfer", True)]
         assert till.payments == {"Bob": 2, "Eve": 2}
@@ -83,8 +82,7 @@ async def test_a_terminal_that_allows_everything_asks_before_a_call_runs_again(t
             await user.until("> ")
             user.say("transfer Bob")
             await till.until(Bob=1)
-            await server.crash()
-            proxy.target = server.connection.url
+            await proxy.until_restarted(server, server.crash())
             await user.until(repeat_question("transfer"))
             await user.until('transfer(who="Bob")')
             await user.until("transfer again: [y]es, [n]o: ")

@@ -41,8 +41,7 @@ async def test_the_words_that_a_kill_cut_off_are_not_part_of_the_answer(
             async for event in run:
                 events.append(event)
                 if isinstance(event, Text) and said(events) == "First. Once upon ":
-                    await server.crash()
-                    proxy.target = server.connection.url
+                    await proxy.until_restarted(server, server.crash())
         thinking = "Hm. " if ObservedThinking in OBSERVABLE[protocol] else ""
         reply = Reply(events=tuple(events))
         assert (reply.text, reply.thinking) == ("First. Once upon a time.", thinking)
@@ -80,8 +79,7 @@ async def test_the_terminal_shows_the_words_that_a_kill_cut_off_on_a_line_of_the
         assert chat.stdout is not None
         async with asyncio.timeout(2 * DEADLINE_S):
             shown = await chat.stdout.readuntil(b"Once upon ")
-            await server.crash()
-            proxy.target = server.connection.url
+            await proxy.until_restarted(server, server.crash())
             rest, notes = await chat.communicate()
     assert chat.returncode == 0, notes
     lines = (shown + rest).decode().splitlines()

@@ -42,8 +42,8 @@ class Pair:
 
     async def kill(self, killed: Sequence[Killed]) -> None:
         """Kill servers, and start them again."""
-        await asyncio.gather(*(self._servers[each].crash() for each in killed))
-        self._proxy.target = self._servers["remote"].connection.url
+        crashes = asyncio.gather(*(self._servers[each].crash() for each in killed))
+        await self._proxy.until_restarted(self._servers["remote"], crashes)
 
 
 @pytest.fixture(scope="module")

@@ -150,8 +150,7 @@ async def test_a_step_that_the_remote_server_repeats_after_a_crash_is_repeated_h
             session = await client.create("waiter")
             run = session.run("go")
             assert await anext(run) == Text(text="one ")
-            await remote.restart()
-            proxy.target = remote.connection.url
+            await proxy.until_restarted(remote, remote.restart())
             going_on.set()
             reply = await run.reply()
             assert reply.events[:-1] == (Restarted(text="one "), Text(text="one two"))
@@ -195,8 +194,8 @@ async def test_a_call_that_may_have_run_already_on_the_remote_server_is_asked_ab
             asking = asyncio.create_task(session.ask("pay"))
             async with asyncio.timeout(DEADLINE_S):
                 assert await payments.get() == "Bob"
-            await remote.restart()
-            proxy.target, is_stuck = remote.connection.url, False
+            await proxy.until_restarted(remote, remote.restart())
+            is_stuck = False
             await asking
             (permission,) = session.pending
             assert isinstance(permission, Permission)

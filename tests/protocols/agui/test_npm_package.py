@@ -143,8 +143,7 @@ async def test_a_run_continues_when_the_server_is_killed(tmp_path: Path, modules
         await page.say(user(script({"say": "one"}, {"step": True}, {"wait_ms": 300}, {"say": "two"})))
         running = page.begin()
         await page.wait_for_text("one")
-        await server.crash()
-        proxy.target = server.connection.url
+        await proxy.until_restarted(server, server.crash())
         ran = check(await running)
         assert ran.types[-1] == "RUN_FINISHED"
         shown = await (await pages.open(proxy.url, page.thread)).connect()
