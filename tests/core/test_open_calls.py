@@ -62,4 +62,4 @@ def test_a_person_is_asked_apart_from_the_result_except_by_the_built_in_question
     assert kinds == {"permission": True, "question": False, "client": False, "inline": False}
     asking = OpenCall.opened_by(opened())
     asking.park(ASKED)
-    assert asking.asks_person, "its tool goes on with the answer"
+    assert asking.asks_person, "its tool continues with the answer"

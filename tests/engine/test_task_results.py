@@ -1,4 +1,4 @@
-"""`run.start`: work goes on after the answer, and its result comes into the session once it is at rest."""
+"""`run.start`: work continues after the answer, and its result comes into the session once it is at rest."""
 
 import asyncio
 from collections.abc import AsyncIterator

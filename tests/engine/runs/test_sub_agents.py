@@ -236,7 +236,7 @@ async def test_a_sub_agent_that_fails_is_a_failed_call(world: World, error: Base
     ids=repr,
 )
 async def test_a_root_agent_that_fails_ends_its_run_and_no_other(world: World, error: BaseException) -> None:
-    """As with sub-agents, whose failures are results of a call: the run of another session goes on."""
+    """As with sub-agents, whose failures are results of a call: the run of another session continues."""
 
     async def fail(run: Run) -> None:
         raise error

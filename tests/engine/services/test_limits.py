@@ -63,18 +63,18 @@ def test_a_refusal_states_the_correct_time_to_try_again() -> None:
 
 def test_what_was_consumed_elsewhere_is_missing_here_and_nobody_owes_more_than_a_minute() -> None:
     seconds = ManualMonotonicClock()
-    here, elsewhere = (RateLimit(60, "requests", now=seconds) for _ in range(2))
+    here, there = (RateLimit(60, "requests", now=seconds) for _ in range(2))
     here.report()
     for _ in range(20):
         here.consume("a")
-    elsewhere.count_remote(here.report())
+    there.count_remote(here.report())
     assert here.report() == {}
-    assert count_admitted(elsewhere, "a") == 40
-    assert count_admitted(elsewhere, "b") == 60
+    assert count_admitted(there, "a") == 40
+    assert count_admitted(there, "b") == 60
     for _ in range(100):
-        elsewhere.count_remote(dict.fromkeys(("unknown", *_digests_of("a")), 60))
+        there.count_remote(dict.fromkeys(("unknown", *_digests_of("a")), 60))
     seconds.now += 1
-    assert count_admitted(elsewhere, "a") == 1
+    assert count_admitted(there, "a") == 1
 
 
 def _digests_of(who: str) -> list[str]:

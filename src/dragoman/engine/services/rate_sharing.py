@@ -1,4 +1,4 @@
-"""Rate limits over several servers: each reports what its callers consumed, and counts what they consumed elsewhere.
+"""Rate limits over several servers: each reports what its callers consumed, and counts what the others report.
 
 A report is a hint, which may be lost, and comes up to `REPORT_INTERVAL_S` late: in that time a caller may use its
 allowance once on each server. A shared counter would be exact, for a query in each request.
