@@ -37,7 +37,7 @@ from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.frame_encoder import FrameEncoder
 from dragoman.protocols.kit.idempotency_key import IDEMPOTENCY_KEY, idempotency_key
 from dragoman.protocols.kit.router import Route
-from dragoman.protocols.kit.runs import RunHandle, SessionStreams, start_once
+from dragoman.protocols.kit.runs import RunHandle, SessionStreams, find_run_in, start_once
 from dragoman.protocols.kit.session_pages import session_page
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 200
@@ -312,8 +312,8 @@ class _Handlers(Handlers):
         if run_id is None:
             raise InvalidCursor("this session has no turn yet")
         if run_id != state.last_run:
-            row = await self._engine.index.find_run(run_id)
-            if row is None or row.session_id != state.session_id:
+            row = await find_run_in(self._engine, session, run_id)
+            if row is None:
                 raise InvalidCursor("this session has no such turn")
             first_seq = row.first_seq
         await session.until_durable(first_seq)
