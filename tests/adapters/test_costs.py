@@ -13,9 +13,13 @@ from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import open_session, play, running_world, user_request
 from tests.stores.simulated import SimulatedLog
 
-MORE_PER_CALL: dict[Framework, float] = {"pydantic_ai": 2, "openai_agents": 2, "langgraph": 10}
-"""How many commits a tool call may take more than one of a tool of ours. LangGraph waits for two commits in each of its
-supersteps, the writes of the tasks and the checkpoint, and a call that may need approval takes three supersteps."""
+MORE_PER_CALL: dict[Framework, float] = {"pydantic_ai": 3, "openai_agents": 3, "langgraph": 14}
+"""How many commits a tool call may take more than one of a tool of ours.
+
+LangGraph waits for two commits in each of its supersteps, the writes of the tasks and the checkpoint, and a call that
+may need approval takes three supersteps. About 1.3, 1.4 and 10 are measured: it depends on which events come in time
+for the same commit.
+"""
 CALLS = 8
 
 
