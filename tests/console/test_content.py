@@ -23,6 +23,7 @@ from tests.servers import SocketServer, running_socket_server
 WEB = Path(__file__).parents[2] / "web"
 FIRST_PAINT_BYTES = 200 * 1024
 MESSAGES = 5_000
+MANY = 1_000
 MAX_RENDERED_MESSAGES = 60
 STATIC_IMPORT = re.compile(r"(?:from|import)[\"'`]\./([\w-]+\.js)[\"'`]")
 """A chunk that is loaded together with the one that names it; `import(…)` is not one."""
@@ -146,7 +147,8 @@ async def test_five_thousand_messages_scroll_and_stream_without_jank(
     async with running_socket_server(tmp_path, seeds=MESSAGES) as server:
         console_page = ConsolePage(await chromium.page(), server.connection.url, server.key("alice"), SCREENSHOTS)
         await console_page.resize(1280, 860)
-        figures = await measure_scrolling(console_page, await imported_session(server, MESSAGES))
+        texts = [f"Message {number} says *something* {'again ' * (number % 40)}" for number in range(MESSAGES)]
+        figures = await measure_scrolling(console_page, await imported_session(server, texts))
         await console_page.close()
     for name, figure in figures.items():
         record_property(name, json.dumps(figure))
@@ -178,6 +180,39 @@ async def measure_scrolling(console_page: ConsolePage, session: str) -> dict[str
     return {"open_ms": round(opened_ms), "scroll": scrolled, "stream": streamed, "most_rows": most}
 
 
+FEED = "document.querySelector('.feed')"
+SETTLED = """
+(async () => {
+  const shown = () => [...document.querySelectorAll('.feed article')].map((row) => row.getBoundingClientRect().top);
+  const frame = () => new Promise(requestAnimationFrame);
+  for (let before = [], same = 0; same < 5; before = shown()) {
+    await frame();
+    same = JSON.stringify(before) === JSON.stringify(shown()) ? same + 1 : 0;
+  }
+  return true;
+})()
+"""
+JUMPS = """
+(async () => {
+  const feed = document.querySelector('.feed');
+  const frame = () => new Promise(requestAnimationFrame);
+  const rows = () => [...feed.querySelectorAll('article')];
+  const tops = () => new Map(rows().map((row) => [row.dataset.row, row.getBoundingClientRect().top]));
+  const jumps = [];
+  for (let step = 0; step < 100; step++) {
+    const before = tops();
+    feed.scrollTop -= 150;
+    for (let each = 0; each < 3; each++) await frame();
+    for (const [row, top] of tops()) {
+      if (!before.has(row)) continue;
+      const moved = Math.round(top - before.get(row));
+      if (Math.abs(moved - 150) > 2) { jumps.push([step, moved]); break; }
+    }
+  }
+  return jumps;
+})()
+"""
+
 FRAMES = """
 new Promise((resolve) => {
   const feed = document.querySelector('.feed');
@@ -204,15 +239,32 @@ new Promise((resolve) => {
 """
 
 
-async def imported_session(server: SocketServer, count: int) -> str:
-    """A session with so many messages, as an application brings them along."""
-    messages = [
-        {
-            "role": "assistant" if number % 2 else "user",
-            "content": f"Message {number} says *something* {'again ' * (number % 40)}",
-        }
-        for number in range(count)
-    ]
+async def test_the_end_is_shown_and_the_view_does_not_jump_when_messages_differ_in_height(
+    chromium: Browser, console_server: SocketServer, tmp_path: Path
+) -> None:
+    """The last messages are short, so the heights of the others are far from those that were seen first."""
+    heights = [120 if number < MANY - 200 else 1 for number in range(MANY)]
+    async with running_socket_server(tmp_path, seeds=MANY) as server:
+        console_page = ConsolePage(await chromium.page(), server.connection.url, server.key("alice"), SCREENSHOTS)
+        session = await imported_session(
+            server, [f"Message {n} {'again ' * height}" for n, height in enumerate(heights)]
+        )
+        await console_page.open("conversations", session)
+        await console_page.wait_for_text(f"Message {MANY - 1} ", ".feed")
+        for place in (0, 0.5, 0.25, 1e9):
+            await console_page.run(f"(feed => {{ feed.scrollTop = feed.scrollHeight * {place}; }})({FEED})")
+            await console_page.until(SETTLED)
+        assert await console_page.run(f"{FEED}.innerText.includes('Message {MANY - 1} ')")
+        await console_page.run(f"{FEED}.scrollTop = {FEED}.scrollHeight * 0.3")
+        await console_page.until(SETTLED)
+        jumps = await console_page.run(JUMPS)
+        await console_page.close()
+    assert jumps == [], "rows that moved otherwise than the user scrolled"
+
+
+async def imported_session(server: SocketServer, texts: list[str]) -> str:
+    """A session with such messages in turn of the user and the agent, as an application brings them along."""
+    messages = [{"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(texts)]
     body = {"agent": {"name": "rehearsal"}, "messages": messages}
     headers = [("authorization", f"Bearer {server.key('alice')}"), ("content-type", "application/json")]
     made = await server.connection.open("POST", "/aap/v3/sessions", headers=headers, body=json.dumps(body).encode())

@@ -43,7 +43,9 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSending, foot 
     const updateRange = (): void => {
         const view = scroller.current;
         if (view === null) return;
-        const next = rows.between(view.scrollTop - OVERSCAN_PX, view.scrollTop + view.clientHeight + OVERSCAN_PX);
+        // At the end, the rows count from there: those above it may have been measured since the view was rendered.
+        const top = isAtEnd.peek() ? rows.height - view.clientHeight : view.scrollTop;
+        const next = rows.between(top - OVERSCAN_PX, top + view.clientHeight + OVERSCAN_PX);
         if (next.from !== range.peek().from || next.to !== range.peek().to) range.value = next;
     };
     const scrollToEnd = (view: HTMLElement): void => {
@@ -178,14 +180,16 @@ function Row({ id, observer, onHeight, place, total, children }: RowProps) {
     );
 }
 
-/** Positions of rows. Rows not measured yet are assumed to have the average height. */
+/**
+ * Positions of rows. Rows not measured yet are assumed to have the same height, always: an average of the measured ones
+ * would move all rows below them with each measurement, while the view shows where they were.
+ */
 class Rows {
     private ids: readonly string[] = [];
     private readonly places = new Map<string, number>();
     private readonly heights = new Map<string, number>();
     private tops: number[] = [0];
     private isStale = true;
-    private sum = 0;
 
     set(ids: readonly string[]): void {
         if (ids.length === this.ids.length && ids.every((id, index) => id === this.ids[index])) return;
@@ -198,12 +202,14 @@ class Rows {
     /** Records a height. Returns the difference from the assumed height. */
     measure(id: string, height: number): number {
         const before = this.heights.get(id);
-        const thought = before ?? this.guess();
         if (before === height) return 0;
-        this.sum += height - (before ?? 0);
         this.heights.set(id, height);
         this.isStale = true;
-        return height - thought;
+        return height - (before ?? GUESS_PX);
+    }
+
+    get height(): number {
+        return this.topAt(this.ids.length);
     }
 
     topOf(id: string): number {
@@ -216,7 +222,7 @@ class Rows {
     }
 
     below(index: number): number {
-        return this.topAt(this.ids.length) - this.topAt(index);
+        return this.height - this.topAt(index);
     }
 
     between(top: number, bottom: number): Range {
@@ -237,18 +243,13 @@ class Rows {
         return low;
     }
 
-    private guess(): number {
-        return this.heights.size === 0 ? GUESS_PX : Math.round(this.sum / this.heights.size);
-    }
-
     private recompute(): void {
         if (!this.isStale) return;
-        const guess = this.guess();
         let top = 0;
         this.tops = new Array<number>(this.ids.length + 1);
         this.ids.forEach((id, index) => {
             this.tops[index] = top;
-            top += this.heights.get(id) ?? guess;
+            top += this.heights.get(id) ?? GUESS_PX;
         });
         this.tops[this.ids.length] = top;
         this.isStale = false;
