@@ -142,7 +142,7 @@ async def test_a_deletion_is_done_in_portions_and_what_is_left_is_nobodys(
     again = await new_session_in(store)
     kept = idempotency_record("key-1-8", run=8)
     assert await commit_accepted(store, again.append(started(8), idempotency_records=[kept])) == [True]
-    portions = 1
+    portions = 2
     while await database.writer.run(sweep):
         portions += 1
     assert portions == 7 + 3, "21 events and 9 keys; the number itself goes with what follows"
@@ -153,15 +153,27 @@ async def test_a_deletion_is_done_in_portions_and_what_is_left_is_nobodys(
     assert await store.find_idempotency_record(ANN, "key-1-8") == kept
 
 
+async def test_a_short_session_is_deleted_with_all_its_rows_in_one_transaction(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SqliteLog, "request_sweep", lambda _: None)
+    store = SqliteLog(database)
+    empty = {table: len(found) for table, found in rows(tmp_path).items()}
+    gone = await long_session(store, 1, 10)
+    await store.delete(gone.session_id)
+    assert {table: len(found) for table, found in rows(tmp_path).items()} == empty
+
+
 async def test_what_a_deletion_left_goes_after_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = open_database(tmp_path)
+    monkeypatch.setattr("dragoman.stores.sqlite.appends.SWEEP_BATCH_ROWS", 3)
     monkeypatch.setattr(SqliteLog, "request_sweep", lambda _: None)
     store = SqliteLog(database)
     empty = rows(tmp_path)
     gone = await long_session(store, 1, 10)
     await store.delete(gone.session_id)
     database.close()
-    assert len(rows(tmp_path)["events"]) == 21
+    assert len(rows(tmp_path)["events"]) == 21 - 3
     monkeypatch.undo()
     database = open_database(tmp_path)
     try:

@@ -90,8 +90,11 @@ class AppendWriter:
         self._get_piece_table(connection).write(passed, connection)
         return [number is not None for number in numbers]
 
-    def delete(self, session_id: SessionId, forgetting: Sequence[str], connection: sqlite3.Connection) -> None:
-        """Remove a session. Its rows in large tables can no longer be found, and are removed by `sweep`."""
+    def delete(self, session_id: SessionId, forgetting: Sequence[str], connection: sqlite3.Connection) -> bool:
+        """Remove a session, and a first batch of its rows in large tables. Returns whether `sweep` must go on.
+
+        None of those rows can be found any more.
+        """
         self._running_positions.pop(session_id, None)
         self._get_piece_table(connection).delete(session_id, connection)
         found = connection.execute(
@@ -103,6 +106,7 @@ class AppendWriter:
             connection.executemany(
                 "INSERT OR IGNORE INTO forgetting VALUES (?, ?)", [(session_id, agent) for agent in forgetting]
             )
+        return self.sweep(connection)
 
     def sweep(self, connection: sqlite3.Connection) -> bool:
         """Remove a batch of the rows that deleted sessions have left. Returns False if there are none."""

@@ -74,11 +74,12 @@ class SqliteLog:
     async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
         """Remove a session and everything that belongs to it."""
         try:
-            await self._run(partial(self._appends.delete, session_id, forgetting))
+            are_rows_left = await self._run(partial(self._appends.delete, session_id, forgetting))
         except BaseException:
             self._appends.clear_cache()
+            self.request_sweep()  # a deletion whose caller was cancelled is still carried out
             raise
-        finally:
+        if are_rows_left:
             self.request_sweep()
 
     async def forgotten(self, session_id: SessionId, agent: str) -> None:
