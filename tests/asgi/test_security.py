@@ -201,7 +201,7 @@ async def test_with_keys_every_response_allows_any_origin_and_never_credentials(
     assert "server" not in response.named
 
 
-async def test_configured_origins_are_response_by_name_and_others_not_at_all() -> None:
+async def test_configured_origins_are_answered_by_name_and_others_not_at_all() -> None:
     middleware = SecurityMiddleware(inner, origins=[PAGE])
     allowed, other = (
         await send_request(middleware, LOCAL_HOST, ("origin", PAGE)),
@@ -212,7 +212,7 @@ async def test_configured_origins_are_response_by_name_and_others_not_at_all() -
     assert ("access-control-allow-origin" in other.named, other.named["vary"]) == (False, "origin")
 
 
-async def test_a_preflight_is_response_for_every_path_without_asking_the_app() -> None:
+async def test_a_preflight_is_answered_for_every_path_without_asking_the_app() -> None:
     preflight = (LOCAL_HOST, ("origin", PAGE), ("access-control-request-method", "POST"))
     response = await send_request(SecurityMiddleware(failing), *preflight, method="OPTIONS", path="/nowhere")
     assert (response.status, response.body, response.is_complete) == (204, b"", True)
