@@ -70,7 +70,6 @@ async def test_each_time_goes_to_the_agent_that_declares_it_once_over_several_se
             scheduler_fixture.engine,
             scheduler_fixture.world.clock,
             scheduler_fixture.world.ids,
-            protocol="blade",
         )
         for _ in range(2)
     ]

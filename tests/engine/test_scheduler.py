@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from dragoman.core.events import RunStarted, SessionCreated
 from dragoman.core.history import messages_of
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Choice
@@ -76,9 +77,7 @@ class SchedulerFixture:
 
     async def start(self, *, max_runs_per_user: int = 0, **options: Any) -> None:
         self.engine = await self.world.start(max_runs_per_user=max_runs_per_user)
-        self.schedules = Scheduler(
-            self.store, self.engine, self.world.clock, self.world.ids, protocol="blade", **options
-        )
+        self.schedules = Scheduler(self.store, self.engine, self.world.clock, self.world.ids, **options)
         await self.schedules.start(run_timer=False)
 
     async def stop(self) -> None:
@@ -175,6 +174,9 @@ async def test_at_its_time_a_prompt_is_sent_in_a_session_of_its_own(scheduler_fi
     assert (settings.title, settings.model, settings.mode, settings.tools, settings.memory_enabled) == (
         "Report", "m", "executing", "all", True
     )  # fmt: skip
+    events = [logged.event for logged in await scheduler_fixture.world.events(live.state.session_id)]
+    protocols = [event.protocol for event in events if isinstance(event, SessionCreated | RunStarted)]
+    assert protocols == ["scheduler", "scheduler"]
     moved = scheduler_fixture.schedules.get(ANN, schedule.schedule_id)
     assert (moved.next_at, moved.last_at) == (NINE + DAY, NINE)
 
@@ -195,7 +197,6 @@ async def test_a_due_time_that_another_server_claimed_does_not_fire_again(schedu
         scheduler_fixture.engine,
         scheduler_fixture.world.clock,
         scheduler_fixture.world.ids,
-        protocol="blade",
     )
     await other.start(run_timer=False)
     await scheduler_fixture.advance_to(NINE)
@@ -325,7 +326,6 @@ async def test_of_many_that_are_due_at_once_a_few_run_and_what_waits_for_its_use
         scheduler_fixture.engine,
         scheduler_fixture.world.clock,
         scheduler_fixture.world.ids,
-        protocol="blade",
         max_concurrent_fires=2,
     )
     await book.start(run_timer=False)

@@ -43,7 +43,8 @@ Mode = Literal["planning", "executing"]
 """What the agent may do: only read and plan, or everything."""
 
 ProtocolName = str
-"""The protocol of a request: `aap`, `ag-ui`, `runs`, `agentscope`, `blade`, `mcp`, `openai`, `ai-sdk`, `a2a`."""
+"""The protocol of a request: `aap`, `ag-ui`, `runs`, `agentscope`, `blade`, `mcp`, `openai`, `ai-sdk`, `a2a`.
+`scheduler` stands for the server's own scheduler."""
 
 
 class EncryptedValue(msgspec.Struct, frozen=True, tag="sealed"):

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from dragoman.core.cron import Cron, last_time, next_time, parse, times_after
-from dragoman.core.events import RunStopped
+from dragoman.core.events import ProtocolName, RunStopped
 from dragoman.core.ids import CallId, SessionId, UserId
 from dragoman.core.refusals import Invalid
 from dragoman.core.time_zones import is_zone
@@ -20,6 +20,8 @@ ScheduleId = NewType("ScheduleId", str)
 FireId = NewType("FireId", str)
 FireStatus = Literal["running", "completed", "failed"]
 
+PROTOCOL: ProtocolName = "scheduler"
+"""What sessions and runs have in place of a protocol if the scheduler began them."""
 MAX_TITLE_LENGTH = MAX_MODEL_LENGTH = 200
 MISFIRE_GRACE_TIME = timedelta(minutes=5)
 """How late a fire may start after its due time, such as after downtime of the server."""

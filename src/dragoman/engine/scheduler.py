@@ -16,7 +16,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from dragoman.core.events import ProtocolName, RunStopped, SettingsChange
+from dragoman.core.events import RunStopped, SettingsChange
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.core.open_calls import OpenCall
@@ -39,6 +39,7 @@ from dragoman.core.schedules import (
     NO_ANSWER,
     NOT_SERVED,
     NOT_STARTED,
+    PROTOCOL,
     SESSION_DELETED,
     SKIPPED,
     BackgroundTask,
@@ -97,7 +98,6 @@ class Scheduler:
         engine: runs them.
         clock: decides what is due.
         ids: for schedules, fires and sessions.
-        protocol: the one through which users see the sessions of fires.
         max_concurrent_fires: further fires wait.
         memory_enabled: whether memory is on in their sessions, if the agent does not declare it.
         cluster_store: the other servers on the store; None if there can be none.
@@ -110,7 +110,6 @@ class Scheduler:
         clock: Clock,
         ids: Ids,
         *,
-        protocol: ProtocolName,
         max_concurrent_fires: int = 50,
         memory_enabled: bool | None = True,
         cluster_store: ScheduleClaims | None = None,
@@ -122,7 +121,6 @@ class Scheduler:
         self._engine = engine
         self._clock = clock
         self._ids = ids
-        self._protocol = protocol
         self._memory_enabled = memory_enabled
         self._slots = asyncio.Semaphore(max_concurrent_fires)
         self._schedules: dict[ScheduleId, Schedule] = {}
@@ -427,7 +425,7 @@ class Scheduler:
                 status, error = await self._fire_result(fire, schedule)
                 if schedule.reports_to is not None:
                     is_done = status == "completed"
-                    await deliver_result(self._engine, schedule, self._protocol, succeeded=is_done, error=error)
+                    await deliver_result(self._engine, schedule, succeeded=is_done, error=error)
                     await self._store.remove(schedule.schedule_id)
                     self._schedules.pop(schedule.schedule_id, None)
                     return
@@ -472,7 +470,7 @@ class Scheduler:
             agent = schedule.agent or engine.default_agent
             memory = engine.agent(agent).spec.memory
             create = Create(
-                protocol=self._protocol,
+                protocol=PROTOCOL,
                 agent=agent,
                 session_id=session_id,
                 tools="all",
@@ -484,7 +482,7 @@ class Scheduler:
             live, state = to_live_session(session), session.state
             if state.last_run is None and state.run is None and not state.queue:
                 prompt = Submit(
-                    protocol=self._protocol,
+                    protocol=PROTOCOL,
                     messages=(UserInput(content=schedule.prompt),),
                     metadata=RunMetadata(internal=True, task_depth=schedule.task_depth),
                 )
@@ -525,7 +523,7 @@ class Scheduler:
     async def _answer(self, live: LiveSession, user: UserId) -> None:
         answers = tuple(_unattended_answer(call) for call in live.state.waiting_calls())
         with suppress(SessionBusy):  # another answer was faster
-            await self._engine.start_run(live, Submit(protocol=self._protocol, answers=answers), by=user)
+            await self._engine.start_run(live, Submit(protocol=PROTOCOL, answers=answers), by=user)
 
 
 def _unattended_answer(call: OpenCall) -> Answer:

@@ -5,12 +5,11 @@ import asyncio
 import structlog
 
 from dragoman.core.content import AssistantMessage, text_of
-from dragoman.core.events import ProtocolName
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Submit, UserInput
 from dragoman.core.refusals import Conflict, LimitReached, SessionBusy, SessionNotFound
 from dragoman.core.run_metadata import FinishedTask, RunMetadata
-from dragoman.core.schedules import ANSWER_TIMEOUT, NO_ANSWER, Schedule
+from dragoman.core.schedules import ANSWER_TIMEOUT, NO_ANSWER, PROTOCOL, Schedule
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import to_live_session
@@ -23,9 +22,7 @@ NOT_DELIVERED = "result of a task not delivered"
 log = structlog.get_logger(__name__)
 
 
-async def deliver_result(
-    engine: Engine, schedule: Schedule, protocol: ProtocolName, *, succeeded: bool, error: str | None
-) -> None:
+async def deliver_result(engine: Engine, schedule: Schedule, *, succeeded: bool, error: str | None) -> None:
     """Deliver the result, once, to the session that started the task, as soon as it is idle, unless it is deleted.
 
     A session that waits for its user is not interrupted: a new message would cancel what it waits for. If it still
@@ -39,7 +36,7 @@ async def deliver_result(
     text = await _answer(engine, schedule.user, session_id) if succeeded else f"It failed: {error}"
     finished = FinishedTask(session_id=session_id, agent=agent, task=schedule.prompt, succeeded=succeeded)
     request = Submit(
-        protocol=protocol,
+        protocol=PROTOCOL,
         messages=(UserInput(content=finished.heading() + text),),
         metadata=RunMetadata(internal=True, finished_task=finished, task_depth=schedule.task_depth),
     )

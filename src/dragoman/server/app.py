@@ -305,7 +305,6 @@ class Application:
             self.engine,
             self._clock,
             self._ids,
-            protocol="blade",
             max_concurrent_fires=settings.schedule_runs,
             memory_enabled=settings.blade_memory,
             cluster_store=stores.cluster_store,
