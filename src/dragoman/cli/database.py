@@ -15,7 +15,6 @@ from dragoman.server.key_files import rotate
 from dragoman.server.stores import configured_store, is_database_url, open_snapshot, open_stores_at
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.errors import StoreInUse, WrongVersion
-from dragoman.stores.sqlite.database import Database
 
 
 class DatabaseCommandError(Exception):
@@ -48,8 +47,9 @@ def check_database(settings: Settings, *, repair: bool, accept_loss: bool) -> Ch
     """
     with _located(settings, f"cannot use the data folder {settings.folder}") as settings:
         _require_data(settings)
-        if accept_loss and settings.database is None:
-            Database(settings.folder, accept_loss=True).close()
+        if accept_loss:
+            adapter, location = configured_store(settings)
+            adapter.accept_loss(location)
         if settings.database is not None and not repair:  # servers may be running
             with closing(open_snapshot(settings.database, None)) as stores:
                 return asyncio.run(check(stores))

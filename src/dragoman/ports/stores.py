@@ -81,6 +81,12 @@ class StoreAdapter(Protocol):
     def compact(self, location: str) -> tuple[int, int]:
         """Give the space of deleted data back. Returns the size in bytes before and after."""
 
+    def accept_loss(self, location: str) -> None:
+        """Open and migrate a store even if acknowledged commits cannot be read any more, which are given up for good.
+
+        Does nothing if the database recovers by itself.
+        """
+
 
 class DatabaseAdapter(StoreAdapter, Protocol):
     """Opens databases, which several servers can use, by their addresses."""

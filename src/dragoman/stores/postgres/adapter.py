@@ -60,6 +60,9 @@ class PostgresAdapter:
         """Give the space of deleted data back. Returns the tables' size in bytes before and after. Raises as `open`."""
         return compact(location)
 
+    def accept_loss(self, location: str) -> None:
+        """Do nothing: PostgreSQL recovers by itself."""
+
     def _stores(self, database: Database) -> Stores:
         return Stores(
             log=PostgresLog(database, self._report_unreadable),

@@ -48,6 +48,10 @@ class SqliteAdapter:
         """Give the space of deleted data back. Returns the file's size in bytes before and after. Raises as `open`."""
         return compact(Path(location).expanduser())
 
+    def accept_loss(self, location: str) -> None:
+        """Give up what cannot be read of the write-ahead log. Raises as `open`."""
+        Database(Path(location).expanduser(), accept_loss=True).close()
+
     def _open(self, location: str) -> Stores:
         folder = Path(location).expanduser()
         database = Database(folder, synchronous=self._synchronous)
