@@ -48,14 +48,6 @@ class ResponsePipe(Protocol):
         """Write a part. Only while it is ready."""
 
 
-class _StreamOver(Exception):
-    """The last chunk was made where it could not be sent."""
-
-    def __init__(self, last: Chunk) -> None:
-        super().__init__()
-        self.last = last
-
-
 class EventStream(Response):
     """An answer that follows a session. It only reads: a client that leaves ends this stream and nothing else.
 
@@ -83,6 +75,8 @@ class EventStream(Response):
         """The frames of the log; None from when the stream is the only one that uses its encoder."""
         self._first = Chunk(b"")
         """What is sent with the headers."""
+        self._last: Chunk | None = None
+        """What ends the answer, if it was made in a commit's call: only `send` can end an answer."""
         self._on_close = on_close
         self._idle_limit_s = self._idle_left_s = idle_limit_s
         self._pipe: ResponsePipe | None = None
@@ -173,6 +167,8 @@ class EventStream(Response):
                     raise ClientDisconnect
                 left_s = self._idle_left_s
                 records = await (self._reader.next() if left_s is None else self._next_within(left_s))
+                if self._last is not None:  # these records are the ones that it was made of
+                    return self._last
                 if not records:
                     encoder = self._own_encoder()
                     return Chunk(encoder.keep_alive, encoder.is_over)
@@ -180,10 +176,8 @@ class EventStream(Response):
                 if chunk.body or chunk.is_last:
                     self._idle_left_s = self._idle_limit_s
                     return chunk
-        except _StreamOver as over:
-            return over.last
         except (SessionNotFound, ShuttingDown, StoreUnavailable) as error:
-            return Chunk(self._own_encoder().close(error), is_last=True)
+            return self._last or Chunk(self._own_encoder().close(error), is_last=True)
         except TimeoutError:
             return Chunk(b"", is_last=True)
 
@@ -209,7 +203,7 @@ class EventStream(Response):
         return self._encoder
 
     def _push(self, records: Sequence[Record]) -> bool:
-        """Write records in the commit's own call. Returns False if the client does not take more now."""
+        """Write records in the commit's own call. Returns False if `send` has to continue."""
         pipe = self._pipe
         assert pipe is not None, "set together with the reader's `push`"
         if not pipe.is_ready():
@@ -217,7 +211,8 @@ class EventStream(Response):
         encoder = self._encoder if self._shared is None else self._own_encoder()
         body, is_last = encode_records(encoder, records)
         if is_last:
-            raise _StreamOver(Chunk(body, is_last=True))
+            self._last = Chunk(body, is_last=True)
+            return False
         if body:
             pipe.write(body)
         return True
