@@ -62,7 +62,7 @@ async def mirrored(alice: OpenAiClient, given: Json, **more: Json) -> Json:
         ({"top_p": -1}, "decimal_below_min_value", "top_p"),
         ({"text": {"format": {"type": "xml"}}}, "invalid_value", "text.format.type"),
         ({"text": {"format": {"type": "json_schema", "schema": 3}}}, "invalid_schema", "text.format.schema"),
-        ({"metadata": {"k": "v" * 513}}, "invalid_metadata", None),
+        ({"metadata": {"k": "v" * 513}}, "invalid_metadata", "metadata"),
         ({"truncation": "maybe"}, "invalid_value", "truncation"),
         ({"prompt": {"id": "p"}}, "unsupported_parameter", "prompt"),
         ({"context_management": []}, "unsupported_parameter", "context_management"),

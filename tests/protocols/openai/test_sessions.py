@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from dragoman.core.blob_ref import blob_ref_for
@@ -207,6 +208,26 @@ async def test_a_conversation_gets_its_agent_from_its_first_response(
     for gone in (path, "/conversations/nonsense"):
         missing = (await alice.request("GET", gone)).json["error"]
         assert missing["message"] == "there is no such conversation", "one sentence for both, in the API's words"
+
+
+@requirement("openai:conversations:items")
+@pytest.mark.parametrize("model", ["rehearsal", "mirror"])
+async def test_items_keep_their_ids_when_their_conversation_gets_its_first_response(
+    alice: OpenAiClient, model: str
+) -> None:
+    """Also if its agent is not the default one, so that the session of the conversation is replaced."""
+    draft = await alice.post("/conversations", {"items": [{"role": "user", "content": "zero"}]})
+    path = f"/conversations/{draft['id']}/items"
+    added = await alice.post(path, {"items": [{"role": "assistant", "content": "hi"}]})
+    kept = (await alice.get(f"{path}?order=asc"))["data"]
+    response = await alice.respond("one", model=model, conversation=draft["id"])
+    items = (await alice.get(f"{path}?order=asc"))["data"]
+    assert [kept[1:], items[:2]] == [added["data"], kept]
+    assert await alice.get(f"{path}/{kept[0]['id']}") == kept[0]
+    assert (await alice.get(f"{path}?order=asc&after={kept[1]['id']}"))["data"] == items[2:]
+    sent = (await alice.get(f"/responses/{response['id']}/input_items"))["data"]
+    assert sent == [items[2]], "what its request sent, and not what the conversation had before"
+    assert len({each["id"] for each in items}) == len(items)
 
 
 @requirement("openai:lists:paging")

@@ -14,6 +14,8 @@ from dragoman.core.events import (
     MessageAdded,
     RunStarted,
     RunStopped,
+    SessionCreated,
+    SettingsChanged,
 )
 from dragoman.core.history import EarlierCall
 from dragoman.core.ids import ROOT, CallId, RunId
@@ -37,6 +39,7 @@ class SessionItems:
     def __init__(self, state: SessionState) -> None:
         self._state = state
         self._responses = [_Response()]
+        self._is_unlisted = False
         self._calls: dict[CallId, EarlierCall] = {}
         self.user_messages: dict[str, core.UserMessage] = {}
         """The messages of users by the ids of their items, once these were made."""
@@ -55,7 +58,13 @@ class SessionItems:
                 self._calls[call.call_id] = EarlierCall(logged.run_id, opened)
             case CallParked(call_id=call_id) as parked if call_id in self._calls:
                 self._calls[call_id] = self._calls[call_id].parked(parked)
+            case SessionCreated(settings=settings):
+                self._is_unlisted = settings.unlisted
+            case SettingsChanged(change=change) if change.unlisted is not None:
+                self._is_unlisted = change.unlisted
             case RunStarted(run_id=run_id):
+                if len(self._responses) == 1 and not self._is_unlisted:
+                    current = self._separate_past(current)
                 current.run_id = run_id
                 current.events = ResponseEvents(
                     run_id, self._state.session_id, self._state.agent, earlier=self._calls, skip=ALL
@@ -76,6 +85,18 @@ class SessionItems:
             found += self._inputs(each)
             found += () if each.events is None else each.events.items
         return found
+
+    def _separate_past(self, first: _Response) -> _Response:
+        """Separate what a session contained before its first request from what that request sent.
+
+        Only a request that creates its session sends the messages before its run, and the session stays unlisted then.
+        The items of the past keep the IDs that they had before the run.
+        """
+        request = _Response()
+        request.sent = [each for each in first.sent if isinstance(each, LoggedEvent)]
+        first.sent = [each for each in first.sent if not isinstance(each, LoggedEvent)]
+        self._responses.append(request)
+        return request
 
     def _inputs(self, response: _Response) -> Iterator[wire.Item]:
         owner = ids.bare(response.run_id or self._state.session_id)

@@ -273,6 +273,7 @@ def convert(value: Json, kind: type[T] | Any, path: str) -> T:  # noqa: ANN401  
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         message, inner = parse_validation_error(str(error))
+        inner = inner.removesuffix("[...]")  # some key or value of an object
         where = f"{path}{'' if inner.startswith('[') or not inner else '.'}{inner}"
         raise InvalidParameter(_code_of(message, path), message, where) from error
 
