@@ -1,7 +1,9 @@
 """A session whose agent is no longer served: it can be read over every protocol, and its turns are clearly refused."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
@@ -22,7 +24,7 @@ from tests.protocols.blade.driver import url_of
 from tests.protocols.mcp.client import NEW, OLD, McpClient
 from tests.protocols.openai.client import OpenAiClient
 from tests.requirements import requirement
-from tests.servers import SocketServer, running_socket_server
+from tests.servers import SocketServer, running_server, running_socket_server
 
 
 @agent(history=True)
@@ -35,6 +37,13 @@ async def gone(run: dragoman.Run) -> AsyncIterator[str]:
 async def left(run: dragoman.Run) -> AsyncIterator[str]:
     """The agent that is left."""
     yield "somebody else"
+
+
+@agent(history=True)
+async def busy(run: dragoman.Run) -> AsyncIterator[str]:
+    """Answers until it is stopped, and is then removed."""
+    yield "So"
+    await asyncio.Event().wait()
 
 
 class OldThread(NamedTuple):
@@ -94,6 +103,27 @@ async def test_the_run_service_shows_the_history_and_answers_a_run_with_409(thre
     assert (refused.status, refused.json["code"]) == (409, "AGENT_NOT_SERVED")
     body["threadId"] = str(uuid4())
     assert (await service.post("/runs", body)).status == (202 if agent_type == "worker" else 422)
+
+
+@requirement("runs:errors:agent-not-served")
+async def test_a_run_queued_for_a_removed_agent_fails_when_the_one_before_it_is_cancelled(
+    tmp_path: Path,
+) -> None:
+    async with running_server(tmp_path, agents=[busy, left], rehearsal=False, drain_s=0) as server:
+        service, thread_id = RunServiceClient(server.connection, server.key("alice")), str(uuid4())
+        for number, text in enumerate(["hello", "and now?"]):
+            body = run_input(thread_id, text, f"r-{number}")
+            body["forwardedProps"]["agent_type"] = "busy"
+            await service.submit(body)
+        await server.restart([left])
+        service = RunServiceClient(server.connection, server.key("alice"))
+        cancelled = await service.request("POST", f"/runs/{thread_id}/cancel?runId=r-0")
+        assert (cancelled.status, cancelled.json["accepted"]) == (202, True)
+        assert (await service.events(thread_id, "r-0"))[-1].event["outcome"]["type"] == "cancelled"
+        error = (await service.events(thread_id, "r-1"))[-1].event
+        assert (error["type"], error["code"]) == ("RUN_ERROR", "agent_gone")
+        shown = (await service.history(thread_id))["messages"]
+        assert [each["content"] for each in shown if each["role"] == "user"] == ["hello", "and now?"]
 
 
 @requirement("agentscope:errors:agent-not-served")
