@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import structlog
@@ -295,6 +296,17 @@ def test_an_unavailable_address_is_reported_on_one_line() -> None:
         bind_socket("192.0.2.1", 0)
     with pytest.raises(CannotStart, match="cannot listen on"):
         bind_socket("no such host.invalid", 0)
+
+
+def test_a_port_that_another_server_takes_during_the_start_is_reported_on_one_line(tmp_path: Path) -> None:
+    """Both may bind it before one of them listens."""
+    with bind_socket("127.0.0.1", 0) as faster:
+        port = faster.getsockname()[1]
+        slower = bind_socket("127.0.0.1", port)
+        faster.listen()
+        settings = Settings(data=str(tmp_path), port=port, rehearsal=True)
+        with pytest.raises(CannotStart, match=rf"127\.0\.0\.1 port {port}: Address already in use: choose another"):
+            runner.serve_socket(slower, settings, {}, lambda _: pytest.fail("it cannot be ready"))
 
 
 def test_a_connection_before_the_server_is_ready_is_refused() -> None:

@@ -153,6 +153,10 @@ async def _serve(
             await stack.enter_async_context(app.running())
         except Exception as error:  # the outer edge of the start: expected errors are reported without a traceback
             raise _to_startup_error(error, settings) from error
+        try:
+            listening.listen()  # uvloop would not report that it fails
+        except OSError as error:  # another server that bound the port too was faster
+            raise _cannot_listen(settings.host, settings.port, error) from error
         gc.collect()
         gc.freeze()  # objects that exist now live as long as the process: exclude them from collections
         gc.set_threshold(*GC_THRESHOLDS)
@@ -220,10 +224,14 @@ def bind_socket(host: str, port: int, send_timeout_s: float = 60.0) -> socket.so
         listening.bind(address)
     except OSError as error:
         listening.close()
-        raise CannotStart(
-            f"cannot listen on {host} port {port}: {error.strerror}: choose another one with --host or --port"
-        ) from error
+        raise _cannot_listen(host, port, error) from error
     return listening
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> CannotStart:
+    return CannotStart(
+        f"cannot listen on {host} port {port}: {error.strerror}: choose another one with --host or --port"
+    )
 
 
 def url_of(host: str, port: int) -> str:
