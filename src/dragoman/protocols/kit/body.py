@@ -21,6 +21,8 @@ from dragoman.protocols.kit.sse import PUSH_EXTENSION, ResponsePipe, read_to_end
 T = TypeVar("T")
 BODY_TIMEOUT_S = 60.0
 """How long a body may take to arrive."""
+_PLAIN_CODINGS = frozenset({"", "identity", "utf-8"})
+"""Values of `Content-Encoding` that change nothing. `utf-8` is a mistake that some clients make."""
 _ENCODER = JsonEncoder()
 
 
@@ -56,11 +58,15 @@ async def read_body(request: Request, limit: int) -> bytes:
     """Read a body of at most `limit` bytes, whatever its Content-Length says.
 
     Raises:
+        UnsupportedMediaType: it is compressed.
         BodyTooLarge: it is longer; no more than the limit was read.
         BodyTooSlow: it took longer than `BODY_TIMEOUT_S`.
         LimitReached: other bodies use the memory. What this one uses is released by `release_body`.
         ClientDisconnect: the client left before the end.
     """
+    coding = header(request.scope, b"content-encoding")
+    if coding is not None and coding.strip().lower() not in _PLAIN_CODINGS:
+        raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {coding[:80]!r}")
     declared = header(request.scope, b"content-length") or ""
     if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
         raise BodyTooLarge(limit)

@@ -49,7 +49,7 @@ class MethodNotAllowed(RequestError):
 
 
 class UnsupportedMediaType(RequestError):
-    """The body is not declared as JSON."""
+    """The body is not declared as JSON, or it is compressed."""
 
 
 class BodyTooLarge(RequestError):
