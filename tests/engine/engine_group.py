@@ -57,7 +57,7 @@ class EngineGroup:
     async def _wait_until_visible(self, live: LiveSession, remote: LiveSession) -> None:
         """Have the first engine see what another one did."""
         cluster = self.engines[0].cluster
-        if remote is not live and isinstance(cluster, Cluster) and remote.failure is None:
+        if remote is not live and isinstance(cluster, Cluster) and not remote.has_ended:
             await remote.until_durable(remote.state.seq)
             await cluster.log_tailer.wait_until_reached(live, remote.durable_cursor.seq)
 

@@ -359,9 +359,9 @@ async def wait_for_end(session: SessionView, run_id: RunId | None = None) -> Non
             if not active and not waits and (run_id is not None or not state.queue):
                 await session.until_durable(state.seq)
                 return
-            if session.failure is not None:
-                raise session.failure
-            await to_live_session(session).next_commit()
+            live = to_live_session(session)
+            live.raise_if_ended()
+            await live.next_commit()
 
 
 async def play(engine: Engine, session: SessionView, request: Submit | str) -> SubmitResult:

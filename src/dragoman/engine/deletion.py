@@ -101,8 +101,7 @@ class Deletion:
         await self._record(session_id, owner)
 
     async def _delete(self, live: LiveSession) -> None:
-        if live.failure is not None:  # lost or deleted: this object no longer represents the session
-            raise live.failure
+        live.raise_if_ended()  # lost or deleted: this object no longer represents the session
         if live.is_remote:
             raise SessionBusy
         live.end(SessionNotFound("the session was deleted"))

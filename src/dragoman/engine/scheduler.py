@@ -446,7 +446,7 @@ class Scheduler:
         assert fire.session_id is not None, "a fire that runs has a session"
         try:
             async with self._slots, self._started_session(fire.session_id, schedule) as live:
-                while live.state.status() == "running" and live.failure is None:
+                while live.state.status() == "running" and not live.has_ended:
                     await live.next_commit()
             async with self._engine.session(schedule.user, fire.session_id) as session:
                 return await self._wait_for_result(to_live_session(session), fire, schedule)
@@ -499,8 +499,7 @@ class Scheduler:
     ) -> tuple[FireStatus, str | None]:
         """Wait until the session is idle. Answer its calls if it should not wait for its user."""
         while True:
-            if live.failure is not None:
-                raise live.failure
+            live.raise_if_ended()
             commit = live.next_commit()
             match live.state.status():
                 case "idle":

@@ -247,9 +247,10 @@ async def test_a_server_whose_lease_ended_writes_nothing_more_and_begins_again(t
     renewal.stop()
     renewal.lease_ends_at, renewal.is_lease_expired = 0.0, True
     async with asyncio.timeout(CLOCK_SKEW_S):
-        while live.failure is None:
+        while not live.has_ended:
             await live.next_commit()
-    assert isinstance(live.failure, StoreUnavailable)
+    with pytest.raises(StoreUnavailable, match="lease"):
+        live.raise_if_ended()
     gate.opened.set()
     async with asyncio.timeout(CLOCK_SKEW_S):
         again = await session_as_seen_by(two_engines.first, live.state.session_id)

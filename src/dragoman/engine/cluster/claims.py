@@ -76,8 +76,7 @@ class SessionClaimer:
         await self._wait_until_joined()
         deadline = time.monotonic() + CLAIM_TIMEOUT_S
         while True:
-            if live.failure is not None:
-                raise live.failure
+            live.raise_if_ended()
             if self._ownership.is_known_current(live):
                 live.epoch = self._sessions.epoch
             if self.may_write(live):
@@ -95,8 +94,7 @@ class SessionClaimer:
 
     async def _try_claim(self, live: LiveSession) -> _Outcome:
         """Try once to claim a session, as `claim` does."""
-        if live.failure is not None:
-            raise live.failure
+        live.raise_if_ended()
         if not live.is_clean:
             return "reserved"
         begun = time.monotonic()
@@ -127,8 +125,7 @@ class SessionClaimer:
         session_id = live.state.session_id
         try:
             while session_id not in await self._log_tailer.fetch_updates([live]):
-                if live.failure is not None:
-                    raise live.failure
+                live.raise_if_ended()
         except SessionNotFound:
             if epoch is not None:  # the claim is on a new session of the same id
                 self._release_in_background(session_id, epoch)
@@ -139,10 +136,10 @@ class SessionClaimer:
 
         A session whose run waits for an agent that is not served here is left to the server that serves it.
         """
-        if live.is_clean and live.failure is None and not live.is_remote and self._sessions.waits_for_agent(live):
+        if live.is_clean and not live.has_ended and not live.is_remote and self._sessions.waits_for_agent(live):
             live.is_remote, live.claimed_until = True, 0.0
             self._run_in_background(partial(self._store.abandon_session, live.state.session_id, live.epoch))
-        elif live.claimed_until and live.failure is None and not self._ownership.is_ours(live):
+        elif live.claimed_until and not live.has_ended and not self._ownership.is_ours(live):
             live.claimed_until = 0.0
             self._release_in_background(live.state.session_id, live.epoch)
 

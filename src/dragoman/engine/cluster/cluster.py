@@ -312,7 +312,7 @@ class Cluster:
 
     async def refresh(self, live: LiveSession) -> None:
         """Read what other servers wrote to a session."""
-        while live.failure is None and not (self._ownership.is_ours(live) or self._ownership.is_known_current(live)):
+        while not live.has_ended and not (self._ownership.is_ours(live) or self._ownership.is_known_current(live)):
             if live.state.session_id in await self.log_tailer.fetch_updates([live]):
                 if live.is_remote and live.last_writer == self.store.node_id:  # a takeover failed half-way
                     await self.claim(live)

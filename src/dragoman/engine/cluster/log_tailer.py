@@ -106,20 +106,19 @@ class LogTailer:
         """Wait until a followed session has reached an event that another server wrote or is writing.
 
         Raises:
-            Exception: the session's `failure`.
+            Exception: as `LiveSession.raise_if_ended`.
             StoreUnavailable: also if the event does not arrive in time.
         """
         deadline = time.monotonic() + REACH_TIMEOUT_S
         pause_s = 0.0
-        while live.failure is None and live.durable_cursor.seq < seq:
+        while not live.has_ended and live.durable_cursor.seq < seq:
             if time.monotonic() > deadline:
                 at = f"session {live.state.session_id} is at event {live.durable_cursor.seq}"
                 raise StoreUnavailable(f"event {seq} did not come in time: {at}")
             await asyncio.sleep(pause_s)
             await self.fetch_updates([live])
             pause_s = RETRY_DELAY_S
-        if live.failure is not None:
-            raise live.failure
+        live.raise_if_ended()
 
     async def current_states(self, states: Sequence[SessionState]) -> list[SessionState]:
         """Return sessions' current states, given those of their last rest."""
@@ -143,13 +142,13 @@ class LogTailer:
         current: set[SessionId] = set()
         for live in lives:
             session_id = live.state.session_id
-            if live.failure is not None or self._ownership.is_ours(live) or not live.is_clean:
+            if live.has_ended or self._ownership.is_ours(live) or not live.is_clean:
                 continue  # pending writes come first; if they are refused, the session fails
             if session_id not in news:
                 self.remove_deleted(live)
             elif live.durable_cursor == positions[session_id]:  # else it has been updated meanwhile, perhaps further
                 self._apply(live, news[session_id])
-                if live.failure is None:
+                if not live.has_ended:
                     current.add(session_id)
             for update in self._early_updates.pop(session_id, ()):
                 self._apply_update(live, update)
@@ -200,7 +199,7 @@ class LogTailer:
         self._sessions.remove(live)
 
     def _is_tailed(self, live: LiveSession) -> bool:
-        if live.reference_count <= 0 or live.failure is not None:
+        if live.reference_count <= 0 or live.has_ended:
             return False
         return not self._ownership.is_ours(live) and not self._ownership.is_known_current(live)
 

@@ -124,7 +124,7 @@ class CallContext:
     @property
     def is_settled(self) -> bool:
         """Whether nobody can answer the call any more."""
-        return self._live.failure is not None or self.call_id not in self._live.state.calls
+        return self._live.has_ended or self.call_id not in self._live.state.calls
 
     def attach(self, private: Json) -> None:
         """Store a private value with the call's result."""

@@ -198,7 +198,7 @@ class LoopRun:
     @property
     def is_handed_over(self) -> bool:
         """Whether the run is continued later, although its task is cancelled now."""
-        return self._is_parking() or self.live.failure is not None
+        return self._is_parking() or self.live.has_ended
 
     @property
     def time_zone(self) -> str:
@@ -530,8 +530,7 @@ class LoopRun:
 
     def _active_run(self) -> ActiveRun:
         """The run, if it is still active; after its end, an agent that continues may not write to the next one."""
-        if self.live.failure is not None:
-            raise self.live.failure
+        self.live.raise_if_ended()
         active = self.live.state.run
         if active is None or active.run_id != self.run_id:
             raise asyncio.CancelledError

@@ -125,7 +125,7 @@ class Runner:
 
     def count_unfinished_runs(self, owner: UserId) -> int:
         """The owner's runs that are executed here, and those queued after them."""
-        sessions = {live for live in self._live_by_owner.get(owner, {}).values() if live.failure is None}
+        sessions = {live for live in self._live_by_owner.get(owner, {}).values() if not live.has_ended}
         return sum((live.state.run is not None) + len(live.state.queue) for live in sessions)
 
     def is_parking(self) -> bool:
@@ -211,10 +211,10 @@ class Runner:
                     returned = await run.agent.play(run)
                 end = RunEnd(await self._finish(run, returned))
         except BaseException as error:  # noqa: BLE001  # not even a SystemExit may end the server
-            if live.failure is not None:
+            if live.has_ended:
                 return
             end = self._end_after(error, live, run_id)
-        if live.failure is not None or not _is_active(live, run_id):
+        if live.has_ended or not _is_active(live, run_id):
             return  # the run was ended without an agent that ignored its cancellation
         if asyncio.current_task() not in self._cancelled_tasks:
             self._end_run(live, run_id, end)
@@ -383,7 +383,7 @@ class Runner:
 
     def _end_overdue(self, live: LiveSession, run_id: RunId) -> None:
         """End a run after its time limit without an agent that ignored its cancellation."""
-        if live.failure is None and not self._is_parking and _is_active(live, run_id):
+        if not live.has_ended and not self._is_parking and _is_active(live, run_id):
             self._end_run(live, run_id, self._timeout_end())
 
     def _timeout_end(self) -> RunEnd:
@@ -419,7 +419,7 @@ class Runner:
 
     def _close_loop(self, live: LiveSession, run_id: RunId, loop: LoopId, status: MessageStatus) -> None:
         opened = live.state.open_messages.get(loop)
-        if opened is not None and live.failure is None:
+        if opened is not None and not live.has_ended:
             live.close_block(loop, run_id)
             live.append((MessageClosed(message_id=opened.message_id, loop=loop, status=status),), run_id)
 

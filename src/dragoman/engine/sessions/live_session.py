@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dragoman.core.content import StreamedBlockKind, Text, Thinking
 from dragoman.core.events import BlockClosed, Event, LoggedEvent, RunStarted, SettingsChanged, encode, encode_plain
 from dragoman.core.ids import LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.refusals import SessionNotFound
 from dragoman.core.session import SessionState, apply, initial_state
 from dragoman.core.stream import START, Cursor, Piece, Record, cursor_of, expand, gather_cuts
 from dragoman.engine.sessions.group_commit import GroupCommitter
@@ -31,7 +32,7 @@ class LiveSession:
         "_clock",
         "_committer",
         "_creation",
-        "_failure",
+        "_end_reason",
         "_outbox",
         "blocks",
         "claimed_until",
@@ -57,7 +58,7 @@ class LiveSession:
         self.epoch = epoch
         """The claim on the store with which this object writes."""
         self.blocks: dict[LoopId, OpenBlock] = {}
-        self._failure: Exception | None = None
+        self._end_reason: Exception | None = None
         self.reference_count = 0
         """Number of users of this object, for whom it stays in memory."""
         self.reader_count = 0
@@ -189,11 +190,10 @@ class LiveSession:
         """Add events to the log; they become visible once they are durable. Returns the last one's number.
 
         Raises:
-            Exception: `failure`, if this object has lost its session.
+            Exception: as `raise_if_ended`.
             TypeError, UnicodeEncodeError: an event holds a value that JSON cannot represent; no event was added.
         """
-        if self._failure is not None:
-            raise _without_frames(self._failure)
+        self.raise_if_ended()
         plain = list(map(encode_plain, events))
         outbox, state, at = self._outbox, self.state, self._clock.now()
         if idempotency_record is not None:
@@ -215,17 +215,16 @@ class LiveSession:
         """Keep values with the session, in one commit with what was appended before. They are durable on return.
 
         Raises:
-            Exception: `failure`, if this object has lost its session.
+            Exception: as `raise_if_ended`.
         """
-        if self._failure is not None:
-            raise _without_frames(self._failure)
+        self.raise_if_ended()
         kept = self._outbox.keep(writes)
         self.schedule_commit()
         await asyncio.shield(kept)  # several callers share it
 
     def schedule_commit(self) -> None:
         """Have the committer write what gathered here."""
-        if not self.is_dirty and self._failure is None:
+        if not self.is_dirty and self._end_reason is None:
             self.is_dirty = True
             self._committer.schedule(self)
 
@@ -259,7 +258,7 @@ class LiveSession:
         A new session whose first run started before the commit has two.
         """
         self.is_dirty = self.starts_run = False
-        if self._failure is not None:
+        if self._end_reason is not None:
             return ()
         outbox, creation = self._outbox, self._creation
         created, created_events, created_bytes = outbox.in_flight, outbox.in_flight_events, outbox.in_flight_bytes
@@ -301,11 +300,11 @@ class LiveSession:
 
         The pieces of open blocks stay for readers that are still reading the log.
         """
-        if self._failure is not None:
+        if self._end_reason is not None:
             return
-        self._failure = why
+        self._end_reason = why
         self._outbox.discard()
-        self._outbox.settle_kept(self.failure)
+        self._outbox.settle_kept(_without_frames(why))
         if self.run_task is not None:
             self.run_task.cancel()
         self.replay_buffer.wake_all()
@@ -313,12 +312,22 @@ class LiveSession:
     # --- reading --------------------------------------------------------------------------------------------------
 
     @property
-    def failure(self) -> Exception | None:
-        """Why this object must not be used any more; the session itself may live on in the store.
+    def has_ended(self) -> bool:
+        """Whether this object must not be used any more; the session itself may live on in the store."""
+        return self._end_reason is not None
+
+    @property
+    def was_deleted(self) -> bool:
+        """Whether the session was deleted, or is being deleted."""
+        return isinstance(self._end_reason, SessionNotFound)
+
+    def raise_if_ended(self) -> None:
+        """Raise what `end` was called with, if it was.
 
         A new exception each time: one that was raised keeps the frames that it went through, and they this object.
         """
-        return None if self._failure is None else _without_frames(self._failure)
+        if self._end_reason is not None:
+            raise _without_frames(self._end_reason)
 
     @property
     def is_idle(self) -> bool:
@@ -348,11 +357,10 @@ class LiveSession:
         """Wait until event `seq` is durable.
 
         Raises:
-            Exception: `failure`, if it never will be.
+            Exception: as `raise_if_ended`; then it never will be.
         """
         while self.durable_cursor.seq < seq:
-            if self.failure is not None:
-                raise self.failure
+            self.raise_if_ended()
             await self.next_commit()
 
     def next_commit(self) -> "asyncio.Future[None]":

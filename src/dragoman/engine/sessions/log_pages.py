@@ -56,7 +56,7 @@ class LogPages:
         """Read the page that begins after a position. It is shared as long as somebody keeps the task.
 
         Raises:
-            Exception: the session's `failure`, `SessionNotFound` or what the store raised.
+            Exception: as `LiveSession.raise_if_ended`, `SessionNotFound` or what the store raised.
         """
         task = self._reads.get((live, after))
         if task is None or (task.done() and task.exception() is not None):
@@ -74,7 +74,8 @@ class LogPages:
             page = await self._log.events(live.state.session_id, after.seq, limit)
             events = [logged for logged in page if logged.seq <= durable.seq]
             if len(page) < limit and (page[-1].seq if page else after.seq) < durable.seq:
-                raise live.failure or SessionNotFound("the session was deleted")  # what follows would leave a gap
+                live.raise_if_ended()
+                raise SessionNotFound("the session was deleted")  # what follows would leave a gap
             if len(page) < limit or len(events) < len(page):
                 records = expand(events, open_pieces, after)
                 if is_complete:

@@ -158,8 +158,8 @@ class Reader:
         """Return the next records in order; none after a time of silence, when a heartbeat is due, or after `nudge`.
 
         Raises:
-            Exception: the session's `failure`, the argument of `end`, or what `push` raised; all earlier records have
-                been returned.
+            Exception: as `LiveSession.raise_if_ended`, the argument of `end`, or what `push` raised; all earlier
+                records have been returned.
         """
         self._silent_checks = 0
         self.page_part = None
@@ -171,8 +171,7 @@ class Reader:
                 return records if index is None else without_internal_calls(records)
             if self._index is None:
                 continue
-            if self.live.failure is not None:
-                raise self.live.failure
+            self.live.raise_if_ended()
             if self._end_reason is not None:
                 raise self._end_reason
             if not self._is_heartbeat_due:

@@ -14,7 +14,7 @@ import structlog
 
 from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.refusals import SessionNotFound, SessionUnreadable, ShuttingDown, StoreUnavailable
+from dragoman.core.refusals import SessionUnreadable, ShuttingDown, StoreUnavailable
 from dragoman.core.session import SessionState
 from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.instrumentation.unreadable import report_unreadable
@@ -125,7 +125,7 @@ class SessionRegistry:
     def get_loaded(self, session_id: SessionId) -> LiveSession | None:
         """The session, if it is in memory and has not failed."""
         live = self._live.get(session_id)
-        return None if live is None or live.failure is not None else live
+        return None if live is None or live.has_ended else live
 
     def current_state(self, stored: SessionState) -> SessionState:
         """A session's state in memory if it is newer than the stored one, else the stored one."""
@@ -145,13 +145,13 @@ class SessionRegistry:
         """
         while True:
             live = self._live.get(session_id)
-            if live is not None and live.failure is None:
+            if live is not None and not live.has_ended:
                 self._live.move_to_end(session_id)
                 await self._cluster.refresh(live)
                 if self.get_loaded(session_id) is live:
                     return live
                 continue
-            if live is not None and isinstance(live.failure, SessionNotFound):
+            if live is not None and live.was_deleted:
                 return None
             task = self._loading.get(session_id)
             if task is None:
@@ -194,7 +194,7 @@ class SessionRegistry:
     async def _load_from_store(self, session_id: SessionId) -> bool:
         snapshot = await self._log.load(session_id)
         present = self._live.get(session_id)
-        is_in_use = present is not None and (present.failure is None or isinstance(present.failure, SessionNotFound))
+        is_in_use = present is not None and (not present.has_ended or present.was_deleted)
         if snapshot is None:
             if present is not None and not is_in_use:  # the commit that should have created it failed
                 self.remove(present)
@@ -263,7 +263,7 @@ class SessionRegistry:
             return
         old = len(self._live) - MIN_RECENT_SESSIONS
         for session_id, live in list(islice(self._live.items(), max(0, min(old, excess + 16)))):
-            if (live.is_idle or live.failure is not None) and not isinstance(live.failure, SessionNotFound):
+            if (live.is_idle or live.has_ended) and not live.was_deleted:
                 del self._live[session_id]
                 excess -= 1
                 if excess <= 0:

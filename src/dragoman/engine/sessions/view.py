@@ -22,8 +22,8 @@ class SessionView(Protocol):
         """The position of the last durable record."""
 
     @property
-    def failure(self) -> Exception | None:
-        """Why this object may no longer be used, such as a deleted session; None as long as it may."""
+    def has_ended(self) -> bool:
+        """Whether this object may no longer be used; the session may be deleted, or live on in the store."""
 
     @property
     def reader_count(self) -> int:
@@ -33,7 +33,7 @@ class SessionView(Protocol):
         """Wait until event `seq` is durable.
 
         Raises:
-            Exception: `failure`, if the event can no longer become durable.
+            Exception: why this object has ended, if the event can no longer become durable.
         """
 
 

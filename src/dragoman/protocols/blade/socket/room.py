@@ -189,7 +189,7 @@ class Room:
                 except (SessionNotFound, ShuttingDown):
                     return
                 except Exception as error:  # whatever ended the session's object
-                    if self._session.failure is None:  # a fault of the server, which would happen again
+                    if not self._session.has_ended:  # a fault of the server, which would happen again
                         log.exception("session room failed", session_id=self.session_id)
                         raise
                     log.info("session was unloaded", session_id=self.session_id, reason=type(error).__name__)
