@@ -9,13 +9,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 
 from dragoman.core.content import StreamedBlockKind, Text, Thinking
-from dragoman.core.events import BlockClosed, Event, LoggedEvent, RunStarted, SettingsChanged, encode, encode_plain
+from dragoman.core.events import BlockClosed, Event, LoggedEvent, RunStarted, encode, encode_plain
 from dragoman.core.ids import LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.refusals import SessionNotFound
 from dragoman.core.session import SessionState, apply, initial_state
 from dragoman.core.stream import START, Cursor, Piece, Record, cursor_of, expand, gather_cuts
 from dragoman.engine.sessions.group_commit import GroupCommitter
-from dragoman.engine.sessions.outbox import OpenBlock, Outbox
+from dragoman.engine.sessions.outbox import Committed, OpenBlock, Outbox
 from dragoman.engine.sessions.recent_messages import RecentMessages
 from dragoman.engine.sessions.replay_buffer import ReplayBuffer
 from dragoman.engine.sessions.view import SessionView
@@ -31,7 +31,6 @@ class LiveSession:
         "__weakref__",
         "_clock",
         "_committer",
-        "_creation",
         "_end_reason",
         "_outbox",
         "blocks",
@@ -81,8 +80,6 @@ class LiveSession:
         self.recent_messages = RecentMessages(durable.seq)
         self.replay_buffer = ReplayBuffer(durable)
         self._outbox = Outbox(durable.seq)
-        self._creation: Append | None = None
-        """The append that creates the session, until it is collected."""
         self._committer = committer
         self._clock = clock
 
@@ -108,8 +105,7 @@ class LiveSession:
         live._outbox.begin_session(name)
         live._outbox.add_event(first, encode(created[0]))
         live.append(created[1:], None, idempotency_record=idempotency_record)
-        # A session is created at rest: a run that starts before the commit gets an append of its own.
-        live._creation = live._outbox.collect(state, epoch, ())
+        live._outbox.end_creation(state, epoch)
         return live
 
     @classmethod
@@ -123,7 +119,7 @@ class LiveSession:
         live = cls(state, epoch, committer, clock, durable=durable)
         live.recent_messages.after = at_rest
         for logged in snapshot.events:
-            live._outbox.has_unsaved_settings |= type(logged.event) is SettingsChanged
+            live._outbox.track_settings(logged.event)
             live.recent_messages.add(logged, len(encode(logged.event)))
         live._outbox.resume(durable)
         for piece in snapshot.pieces:
@@ -158,11 +154,8 @@ class LiveSession:
                 size += len(record.text)
             else:
                 size += self._apply_event(record)
-        outbox = self._outbox
-        outbox.in_flight, outbox.in_flight_bytes = records, size
-        outbox.in_flight_events = [record for record in records if type(record) is LoggedEvent]
-        outbox.resume(cursor_of(records[-1]))
-        self.publish()
+        self._outbox.resume(cursor_of(records[-1]))
+        self._show(Committed(records, [record for record in records if type(record) is LoggedEvent], size))
 
     def _apply_event(self, logged: LoggedEvent) -> int:
         apply(self.state, logged)
@@ -171,7 +164,7 @@ class LiveSession:
             block = self.blocks.get(event.loop)
             if block is not None and (block.message_id, block.index) == (event.message_id, event.index):
                 del self.blocks[event.loop]
-        self._outbox.has_unsaved_settings |= type(event) is SettingsChanged
+        self._outbox.track_settings(event)
         self.recent_messages.add(logged, size)
         return size
 
@@ -203,9 +196,7 @@ class LiveSession:
             logged = LoggedEvent(state.seq + 1, at, run_id, event)
             apply(state, logged)
             outbox.add_event(logged, payload)
-            if type(event) is SettingsChanged:
-                outbox.has_unsaved_settings = True
-            elif type(event) is RunStarted:
+            if type(event) is RunStarted:
                 self.starts_run = True
             remember(logged, len(payload))
         self.schedule_commit()
@@ -253,41 +244,28 @@ class LiveSession:
             self.replay_buffer.closing_blocks.append((seq, block))
 
     def collect(self) -> Sequence[Append]:
-        """Return what is to be committed, in one commit: an append, if there is anything.
-
-        A new session whose first run started before the commit has two.
-        """
+        """Return what is to be committed, in one commit; see `Outbox.collect`."""
         self.is_dirty = self.starts_run = False
         if self._end_reason is not None:
             return ()
-        outbox, creation = self._outbox, self._creation
-        created, created_events, created_bytes = outbox.in_flight, outbox.in_flight_events, outbox.in_flight_bytes
-        append = outbox.collect(self.state, self.epoch, self.blocks.values())
-        if append is not None and append.head is not None:
+        appends = self._outbox.collect(self.state, self.epoch, self.blocks.values())
+        if appends and appends[-1].head is not None:
             self.claimed_until = 0.0  # writing the state at rest releases the claim
-        if creation is None:
-            return () if append is None else (append,)
-        self._creation = None
-        if append is None:
-            return (creation,)
-        outbox.in_flight = [*created, *outbox.in_flight]
-        outbox.in_flight_events = [*created_events, *outbox.in_flight_events]
-        outbox.in_flight_bytes += created_bytes
-        return creation, append
+        return appends
 
     def publish(self) -> None:
         """Show the readers what was collected last: it is durable now."""
-        outbox, buffer = self._outbox, self.replay_buffer
-        records, outbox.in_flight = outbox.in_flight, []
-        events, outbox.in_flight_events = outbox.in_flight_events, ()
-        outbox.settle_kept()
+        self._show(self._outbox.settle())
+
+    def _show(self, committed: Committed) -> None:
+        records, events, size_bytes = committed
         if not records:
             return
-        buffer.publish(records, outbox.in_flight_bytes)
+        self.replay_buffer.publish(records, size_bytes)
         if events and self.on_events is not None:
             self.on_events(self, events)
         if not self.reference_count and self.state.run is None:
-            buffer.clear()
+            self.replay_buffer.clear()
 
     def fail(self, error: Exception) -> None:
         """End this object because a commit failed. Nobody has seen what was not written."""
@@ -303,8 +281,7 @@ class LiveSession:
         if self._end_reason is not None:
             return
         self._end_reason = why
-        self._outbox.discard()
-        self._outbox.settle_kept(_without_frames(why))
+        self._outbox.discard(_without_frames(why))
         if self.run_task is not None:
             self.run_task.cancel()
         self.replay_buffer.wake_all()

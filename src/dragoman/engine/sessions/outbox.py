@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from dragoman.core.answers import replace_surrogates
 from dragoman.core.content import StreamedBlockKind
-from dragoman.core.events import LoggedEvent
+from dragoman.core.events import Event, LoggedEvent, SettingsChanged
 from dragoman.core.ids import LoopId, MessageId
 from dragoman.core.session import SessionState, encode_head
 from dragoman.core.stream import PIECE_LIMIT, Cursor, Piece, Record, split_into_pieces
@@ -28,12 +29,25 @@ class OpenBlock:
         self.is_stored = False
 
 
+class Committed(NamedTuple):
+    """Durable records, the events among them, and their size in their stored form."""
+
+    records: list[Record]
+    events: list[LoggedEvent]
+    size_bytes: int
+
+
 class Outbox:
-    """Gathers what one session writes until the committer collects it. At most one collected append is in flight."""
+    """Gathers what one session writes until the committer collects it. What was collected once is in flight."""
 
     __slots__ = (
         "_closed_blocks",
+        "_creation",
+        "_has_unsaved_settings",
         "_idempotency_records",
+        "_in_flight",
+        "_in_flight_bytes",
+        "_in_flight_events",
         "_is_new",
         "_kept",
         "_kept_waiter",
@@ -43,21 +57,19 @@ class Outbox:
         "_piece_number",
         "_records",
         "_written_seq",
-        "has_unsaved_settings",
-        "in_flight",
-        "in_flight_bytes",
-        "in_flight_events",
     )
 
     def __init__(self, written_seq: int) -> None:
-        self.has_unsaved_settings = False
-        """Whether the stored settings are older than those of the state."""
-        self.in_flight: list[Record] = []
-        """The records that were collected last, until they are durable and published."""
-        self.in_flight_events: Sequence[LoggedEvent] = ()
+        self._in_flight: list[Record] = []
+        """The records that were collected last, until they are durable."""
+        self._in_flight_events: list[LoggedEvent] = []
         """The events among them."""
-        self.in_flight_bytes = 0
+        self._in_flight_bytes = 0
         """Their size in their stored form."""
+        self._has_unsaved_settings = False
+        """Whether the stored settings are older than those of the state."""
+        self._creation: Append | None = None
+        """The append that creates the session, until it is collected."""
         self._is_new = False
         self._name: str | None = None
         self._records: list[Record] = []
@@ -77,12 +89,19 @@ class Outbox:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is gathered and nothing is in flight."""
-        return not (self.in_flight or self._records or self._kept_waiter or self._kept_waiter_in_flight)
+        return not (self._in_flight or self._records or self._kept_waiter or self._kept_waiter_in_flight)
 
     def begin_session(self, name: str | None) -> None:
         """Have the next append create the session."""
-        self._is_new = self.has_unsaved_settings = True
+        self._is_new = self._has_unsaved_settings = True
         self._name = name
+
+    def end_creation(self, state: SessionState, epoch: int) -> None:
+        """Make an append of what was added since `begin_session`.
+
+        A session is created at rest: a run that starts before the commit gets an append of its own.
+        """
+        self._creation = self._collect(state, epoch, ())
 
     def resume(self, position: Cursor) -> None:
         """Continue after what the store has."""
@@ -93,6 +112,12 @@ class Outbox:
         self._piece_number = 0
         self._payloads.append(payload)
         self._records.append(logged)
+        self.track_settings(logged.event)
+
+    def track_settings(self, event: Event) -> None:
+        """Have the settings stored with the next state at rest if the event changes them."""
+        if type(event) is SettingsChanged:
+            self._has_unsaved_settings = True
 
     def add_record(self, record: IdempotencyRecord) -> None:
         """Store an idempotency record with the events."""
@@ -105,32 +130,25 @@ class Outbox:
         self._kept |= writes
         return self._kept_waiter
 
-    def settle_kept(self, failure: Exception | None = None) -> None:
-        """Complete the future of the kept values in flight; a failure also fails that of the values gathered since."""
-        waiters, self._kept_waiter_in_flight = [self._kept_waiter_in_flight], None
-        if failure is not None:
-            waiters.append(self._kept_waiter)
-            self._kept, self._kept_waiter = {}, None
-        for waiter in waiters:
-            if waiter is None or waiter.done():
-                continue
-            if failure is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(failure)
-                waiter.exception()  # everybody who waited may have been cancelled
-
     def close_block(self, block: OpenBlock, after: int) -> None:
         """Add the last pieces of a block. The event that closes it comes next."""
         self._records += self._cut_pieces(block, after)
         if block.is_stored:
             self._closed_blocks.append((block.message_id, block.index))
 
-    def collect(self, state: SessionState, epoch: int, blocks: Iterable[OpenBlock]) -> Append | None:
-        """Return everything that was gathered, which is then in flight; None if there is nothing.
+    def collect(self, state: SessionState, epoch: int, blocks: Iterable[OpenBlock]) -> Sequence[Append]:
+        """Return what is to be committed, which is then in flight: an append, if there is anything.
 
-        The text of each open block becomes a piece, so that one commit makes one piece of many deltas.
+        A new session whose first run started before the commit has two. The text of each open block becomes a piece,
+        so that one commit makes one piece of many deltas.
         """
+        creation, append = self._creation, self._collect(state, epoch, blocks)
+        if creation is None:
+            return () if append is None else (append,)
+        self._creation = None
+        return (creation,) if append is None else (creation, append)
+
+    def _collect(self, state: SessionState, epoch: int, blocks: Iterable[OpenBlock]) -> Append | None:
         pieces: list[Piece] = []
         for block in blocks:
             if block.pending_deltas:
@@ -140,8 +158,9 @@ class Outbox:
         records += pieces
         if not (records or self._kept_waiter):
             return None
-        self._records, self._payloads, self.in_flight = [], [], records
-        self.in_flight_bytes = sum([len(piece.text) for piece in pieces])
+        self._records, self._payloads = [], []
+        self._in_flight += records
+        self._in_flight_bytes += sum([len(piece.text) for piece in pieces])
         append = Append(
             session_id=state.session_id,
             owner=state.owner,
@@ -153,7 +172,6 @@ class Outbox:
         )
         if payloads or self._kept_waiter:
             self._add_events_to(append, state, records)
-        self.in_flight_events = append.events
         return append
 
     def _add_events_to(self, append: Append, state: SessionState, records: Sequence[Record]) -> None:
@@ -166,14 +184,30 @@ class Outbox:
         append.is_new, self._is_new = self._is_new, False
         append.name, self._name = self._name, None
         if state.run is None and not state.queue:
-            append.head = encode_head(state, with_settings=self.has_unsaved_settings)
-            self.has_unsaved_settings = False
+            append.head = encode_head(state, with_settings=self._has_unsaved_settings)
+            self._has_unsaved_settings = False
         self._written_seq += len(append.events)
-        self.in_flight_bytes += sum(map(len, append.payloads))
+        self._in_flight_events += append.events
+        self._in_flight_bytes += sum(map(len, append.payloads))
 
-    def discard(self) -> None:
-        """Drop what was gathered."""
-        self._records, self._payloads = [], []
+    def settle(self) -> Committed:
+        """Return what was in flight: it is durable now."""
+        committed = Committed(self._in_flight, self._in_flight_events, self._in_flight_bytes)
+        self._in_flight, self._in_flight_events, self._in_flight_bytes = [], [], 0
+        if self._kept_waiter_in_flight is not None:
+            if not self._kept_waiter_in_flight.done():
+                self._kept_waiter_in_flight.set_result(None)
+            self._kept_waiter_in_flight = None
+        return committed
+
+    def discard(self, failure: Exception) -> None:
+        """Drop what was gathered. Whoever waits for kept values gets the failure."""
+        self._records, self._payloads, self._kept = [], [], {}
+        for waiter in (self._kept_waiter_in_flight, self._kept_waiter):
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(failure)
+                waiter.exception()  # everybody who waited may have been cancelled
+        self._kept_waiter_in_flight = self._kept_waiter = None
 
     def _cut_pieces(self, block: OpenBlock, after: int) -> list[Piece]:
         """Cut a block's pending text into pieces that follow event `after`."""
