@@ -17,7 +17,7 @@ def opened(kind: str = "inline") -> CallOpened:
 
 
 def shown(call: OpenCall) -> tuple[object, ...]:
-    return call.is_waiting(), call.waits_for, call.shown(), call.is_repeat, call.asks_person
+    return call.is_waiting(), call.waits_for, call.shown(), call.is_repeat, call.asks_person, call.can_be_edited
 
 
 @given(conversations)

@@ -167,10 +167,8 @@ async def test_a_call_of_a_sub_agent_can_be_edited(server: SocketServer) -> None
     assert (await approve(server, thread, {interrupt["id"]: {"text": "y"}})).text.endswith("found did: stamped y")
 
 
-@requirement("ag-ui-b:interrupts:edited")
-async def test_after_a_restart_an_edited_call_is_asked_about_with_its_new_arguments(
-    server: SocketServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def restart_while_paying(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> tuple[Till, str]:
+    """A thread whose call was edited, and ran while the server restarted."""
     till = Till()
     monkeypatch.setattr(f"{__name__}.TILL", till)
     thread, (interrupt,) = await ask(server, "pay", "shop")
@@ -182,6 +180,14 @@ async def test_after_a_restart_an_edited_call_is_asked_about_with_its_new_argume
     await server.restart()
     paying.cancel()
     await asyncio.wait([paying])
+    return till, thread
+
+
+@requirement("ag-ui-b:interrupts:edited")
+async def test_after_a_restart_an_edited_call_is_asked_about_with_its_new_arguments(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    till, thread = await restart_while_paying(server, monkeypatch)
     session = Session(AapClient(server.connection, server.key("alice")), thread)
     async with asyncio.timeout(DEADLINE_S):
         while (info := (await session.info())["_meta"])["status"] != "waiting":
@@ -192,3 +198,22 @@ async def test_after_a_restart_an_edited_call_is_asked_about_with_its_new_argume
     assert till.payments == [7, 7]
     last = (await session.history())[-1]["content"]
     assert [block["text"] for block in last if block["type"] == "text"] == ["Result: paid 7."]
+
+
+@requirement("ag-ui-b:interrupts:edited")
+async def test_a_call_that_may_have_run_already_cannot_be_edited(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    till, thread = await restart_while_paying(server, monkeypatch)
+    endpoint = endpoint_of(server, "shop")
+    async with asyncio.timeout(DEADLINE_S):
+        while (end := (await endpoint.connect(an_input(thread=thread, messages=[]))).events[-1]["outcome"])[
+            "type"
+        ] != "interrupt":
+            pass
+    (interrupt,) = end["interrupts"]
+    assert interrupt["responseSchema"]["properties"].keys() == {"approved", "reason", "remember"}
+    refused = await approve(server, thread, {interrupt["id"]: {"amount": 1}}, "shop")
+    assert [each.get("code") for each in refused.events] == ["interrupt_invalid"]
+    assert (await approve(server, thread, {interrupt["id"]: None}, "shop")).text == "Result: paid 7."
+    assert till.payments == [7, 7]

@@ -426,7 +426,7 @@ def _settle_call(
     call_id = call.call.call_id
     _check_kind_of_answer(call, answer)
     if call.keeps_answer:
-        return _Settled([_kept_answer(call, answer, by, new_id)], True)
+        return _Settled([_kept_answer(call, answer, spec, by, new_id)], True)
     match answer:
         case Result(content=content, is_error=is_error, raw=raw):
             record = AnswerGiven(call_id=call_id, granted=not is_error, by=by, reason="answered by the application")
@@ -469,7 +469,7 @@ def _check_edited(call: OpenCall, arguments: JsonObject | None, spec: AgentSpec)
     """
     if arguments is None or arguments == call.call.input:
         return None
-    if call.kind != "permission" or call.parked:
+    if not call.can_be_edited:
         raise InvalidAnswer(f"the arguments of tool call {call.call.call_id!r} cannot be edited")
     tool = spec.tool(call.call.name)
     if tool is not None and (error := _mismatch(tool.spec.parameters, arguments)) is not None:
@@ -485,12 +485,11 @@ def _mismatch(parameters: JsonObject, arguments: JsonObject) -> str | None:
     return validation_error(parameters, arguments)
 
 
-def _kept_answer(call: OpenCall, answer: Answer, by: str, new_id: NewId) -> AnswerGiven:
+def _kept_answer(call: OpenCall, answer: Answer, spec: AgentSpec, by: str, new_id: NewId) -> AnswerGiven:
     """The record of an answer that is kept for whoever asked, and does not settle the call. Raises InvalidAnswer."""
     call_id = call.call.call_id
     if isinstance(answer, Decision):
-        if answer.arguments not in (None, call.call.input):
-            raise InvalidAnswer(f"the arguments of tool call {call_id!r} cannot be edited")
+        _check_edited(call, answer.arguments, spec)
         return AnswerGiven(call_id=call_id, granted=answer.granted, by=by, reason=answer.reason)
     if isinstance(answer, Choice):
         settled = settle_choice(call, answer, new_id)

@@ -89,6 +89,11 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.parked or self.kind == "permission" or (self.kind == "question" and self.keeps_answer)
 
     @property
+    def can_be_edited(self) -> bool:
+        """Whether the user may allow it with other arguments; not if it ran already, or if the agent runs it itself."""
+        return self.kind == "permission" and not self.parked and not self.keeps_answer
+
+    @property
     def is_repeat(self) -> bool:
         """Whether the user is asked, or was asked last, if it runs again: the server restarted while it ran."""
         return self.parked or self.repeat

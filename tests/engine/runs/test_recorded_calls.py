@@ -250,6 +250,18 @@ async def test_a_question_of_a_recorded_call_takes_its_own_choices_only(world: W
         await send(engine, live, answer_request(Decision(call_id=call.call.call_id, granted=True)))
 
 
+async def test_the_arguments_of_a_recorded_call_cannot_be_edited(world: World) -> None:
+    world.agents["player"] = asking("permission")
+    engine = await world.start()
+    live = await open_session(engine)
+    await play(engine, live, "go")
+    (call,) = live.state.waiting_calls()
+    edited = Decision(call_id=call.call.call_id, granted=True, arguments={"place": "elsewhere"})
+    with pytest.raises(InvalidAnswer, match="cannot be edited"):
+        await send(engine, live, answer_request(edited))
+    assert not call.can_be_edited
+
+
 async def test_a_message_beside_an_answer_follows_the_calls_result(world: World) -> None:
     world.agents["player"] = asking("permission")
     engine = await world.start()

@@ -85,13 +85,15 @@ PERMISSION_SCHEMA: core.JsonObject = {
         "approved": {"type": "boolean"},
         "reason": {"type": "string"},
         "remember": {"type": "boolean"},
-        "editedArgs": {"type": "object"},
     },
     "required": ["approved"],
 }
-"""An answer to an approval: the decision, a reason for the model, whether it holds for later calls of the tool, and the
-arguments with which the call runs instead of its own.
-"""
+"""An answer to an approval: the decision, a reason for the model, and whether it holds for later calls of the tool."""
+EDITING_SCHEMA: core.JsonObject = {
+    **PERMISSION_SCHEMA,
+    "properties": {**PERMISSION_SCHEMA["properties"], "editedArgs": {"type": "object"}},
+}
+"""The same of a call that can be edited, with the arguments with which it runs instead of its own."""
 CHOICE_SCHEMA: core.JsonObject = {
     "anyOf": [
         {
@@ -514,6 +516,7 @@ def outcome_of(calls: Iterable[OpenCall]) -> tuple[Outcome, core.JsonObject | No
 def _interrupt(pending: OpenCall) -> Interrupt:
     call, is_root, is_question = pending.shown(), pending.loop == ROOT, pending.waits_for == "question"
     name = (call.name or "a tool") if is_root else _call_text(call)
+    schema = EDITING_SCHEMA if pending.can_be_edited else PERMISSION_SCHEMA
     if is_question:
         message = _questions_text(call, with_options=not is_root) or "The agent asks a question"
     elif pending.is_repeat:
@@ -525,7 +528,7 @@ def _interrupt(pending: OpenCall) -> Interrupt:
         reason="input_required" if is_question else "tool_call",
         message=message,
         tool_call_id=call.call_id,
-        response_schema=CHOICE_SCHEMA if is_question else PERMISSION_SCHEMA,
+        response_schema=CHOICE_SCHEMA if is_question else schema,
         subagent_run_id=subagent_run_id(pending.loop),
         metadata=_interrupt_metadata(pending),
     )
