@@ -74,7 +74,9 @@ class Deletion:
         """Delete a session. Its run is stopped first, so that its readers see the end."""
         if await self._write_access.stop(live, None):
             await self._cluster.wait_for_remote_readers()
-        async with self._write_access.acquire(live):
+        async with self._write_access.acquire(live) as may_write:
+            if not may_write:
+                raise SessionBusy
             await self._delete(live)
 
     async def delete_if_expired(self, live: LiveSession, idle_since: datetime | None = None) -> bool:
@@ -82,11 +84,11 @@ class Deletion:
 
         The caller must have its only reference.
         """
-        async with self._write_access.acquire(live):
+        async with self._write_access.acquire(live) as may_write:
             expires_at = live.state.expires_at()
             is_idle = idle_since is not None and live.state.updated_at <= idle_since
             is_over = is_idle or (expires_at is not None and expires_at <= self._clock.now())
-            if not is_over or live.reference_count > 1 or admission.is_busy(live.state):
+            if not (may_write and is_over) or live.reference_count > 1 or admission.is_busy(live.state):
                 return False
             await self._delete(live)
         return True
@@ -102,8 +104,6 @@ class Deletion:
 
     async def _delete(self, live: LiveSession) -> None:
         live.raise_if_ended()  # lost or deleted: this object no longer represents the session
-        if live.is_remote:
-            raise SessionBusy
         live.end(SessionNotFound("the session was deleted"))
         session_id, owner = live.state.session_id, live.state.owner
         try:  # attachments first: a leftover session can be deleted again, leftover attachments cannot

@@ -173,7 +173,7 @@ class Submissions:
         """Queue a run after the active one; None if there is none any more."""
         spec, request, change, _, key = submission
         queued = admission.queue_run(live.state, spec, request, change, self._ids.new, self._limits)
-        if not live.is_remote:
+        if self._write_access.may_write(live):
             return self._append(live, queued, key)
         (event,) = queued.events
         assert isinstance(event, RunQueued), "it was queued"

@@ -43,7 +43,9 @@ class WriteAccess:
         self._limits = limits
 
     def acquire(self, live: LiveSession) -> "WriteClaim":
-        """Claim a session for writing, in `async with`. If another server executes its run, `live.is_remote` is set.
+        """Claim a session for writing, in `async with`, which tells whether this server may write to it.
+
+        If not, another server executes its run: the session is busy, and takes commands (`Cluster.send`).
 
         Raises:
             SessionNotFound: it was deleted.
@@ -51,9 +53,9 @@ class WriteAccess:
         """
         return WriteClaim(self, live)
 
-    async def claim(self, live: LiveSession) -> None:
-        """Claim the session again, after a wait during which the claim may have been released."""
-        await self._cluster.claim(live)
+    async def claim(self, live: LiveSession) -> bool:
+        """Claim the session again, after a wait during which the claim may have been released. Returns as `acquire`."""
+        return await self._cluster.claim(live)
 
     def release(self, live: LiveSession) -> None:
         """Give up a claim if nothing was written."""
@@ -66,8 +68,8 @@ class WriteAccess:
     async def stop(self, live: LiveSession, run_id: RunId | None, *, only_if_unwatched: bool = False) -> bool:
         """Stop runs of a session, on whichever server; see `Engine.stop_run`."""
         while not (only_if_unwatched and await self._cluster.is_watched(live)):
-            async with self.acquire(live):
-                if not live.is_remote:
+            async with self.acquire(live) as may_write:
+                if may_write:
                     return await self._runner.stop(live, run_id)
             done = await self._cluster.send(live, Stop(run_id, only_if_unwatched))
             if done is not None:
@@ -76,8 +78,8 @@ class WriteAccess:
 
     async def cancel_waiting_calls(self, live: LiveSession, run_id: RunId) -> bool:
         """Cancel the calls with which a run stopped; see `Engine.cancel_waiting_calls`."""
-        async with self.acquire(live):
-            if live.is_remote or admission.is_busy(live.state) or live.state.last_run != run_id:
+        async with self.acquire(live) as may_write:
+            if not may_write or admission.is_busy(live.state) or live.state.last_run != run_id:
                 return False
             return await self._runner.stop(live, None)
 
@@ -94,9 +96,9 @@ class WriteAccess:
     async def change_settings(self, live: LiveSession, change: SettingsChange) -> None:
         """Change a session's settings, on whichever server. Raises SessionBusy if a run would be affected."""
         while True:
-            async with self.acquire(live):
+            async with self.acquire(live) as may_write:
                 admission.check_settings_change(live.state, change)
-                if change.is_empty() or not live.is_remote:
+                if may_write or change.is_empty():
                     await self._change_settings(live, change)
                     return
             if await self._cluster.send(live, ChangeSettings(change)) is not None:
@@ -151,8 +153,8 @@ class WriteClaim:
         self._write_access = write_access
         self._live = live
 
-    async def __aenter__(self) -> None:
-        await self._write_access.claim(self._live)
+    async def __aenter__(self) -> bool:
+        return await self._write_access.claim(self._live)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
