@@ -201,7 +201,7 @@ async def test_after_a_restart_an_edited_call_is_asked_about_with_its_new_argume
 
 
 @requirement("ag-ui-b:interrupts:edited")
-async def test_a_call_that_may_have_run_already_cannot_be_edited(
+async def test_a_call_that_waits_again_under_the_same_id_cannot_be_edited(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     till, thread = await restart_while_paying(server, monkeypatch)

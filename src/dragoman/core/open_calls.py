@@ -90,7 +90,10 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def can_be_edited(self) -> bool:
-        """Whether the user may allow it with other arguments; not if it ran already, or if the agent runs it itself."""
+        """Whether the user may allow it with other arguments.
+
+        Not if it is `parked`: the model would not learn that it may have run already. Nor if its agent runs it itself.
+        """
         return self.kind == "permission" and not self.parked and not self.keeps_answer
 
     @property
