@@ -19,10 +19,10 @@ from dragoman.core.content import AssistantMessage, InputBlock, JsonObject, Mess
 from dragoman.core.events import CompactionMade, Event, RunStopped, StopReason
 from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, UserId
-from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
-from dragoman.engine.engine import EngineOptions
+from dragoman.engine.parts import EngineOptions, EngineServices, EngineStores, Environment
 from dragoman.engine.services.memories import MemoryService
+from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.models import (
@@ -163,18 +163,11 @@ class AgentHarness:
     async def start(self) -> None:
         store = SqliteLog(self._database)
         self.engine = EngineUnderTest(
-            log=store,
-            index=store,
-            blobs=FolderBlobs(self._folder / "blobs"),
-            bus=LocalBus(),
-            cipher=ReversingCipher(),
-            clock=SystemClock(),
-            ids=RandomIds(),
-            agents=self.agents,
-            default_agent=next(iter(self.agents)),
-            limits=InputLimits(),
-            options=EngineOptions(commit_window_s=0.0),
-            memories=self.memories,
+            EngineStores(store, store, FolderBlobs(self._folder / "blobs")),
+            Environment(LocalBus(), ReversingCipher(), SystemClock(), RandomIds()),
+            ServedAgents(self.agents, next(iter(self.agents))),
+            EngineServices(memories=self.memories),
+            EngineOptions(commit_window_s=0.0),
         )
         await self.engine.start()
 

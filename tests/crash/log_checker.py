@@ -30,7 +30,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState, apply, decode_head, initial_state
-from dragoman.engine.engine import EngineOptions
+from dragoman.engine.parts import EngineOptions
 from dragoman.server.agents import STARTS_FILE
 from dragoman.stores.times import from_us
 

@@ -14,12 +14,13 @@ from dragoman.buses.local import LocalBus
 from dragoman.buses.nats import NatsBus
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import RunId, UserId
-from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Create, Submit
 from dragoman.engine.cluster.cluster import Cluster
-from dragoman.engine.engine import Engine, EngineOptions
+from dragoman.engine.engine import Engine
+from dragoman.engine.parts import EngineOptions, EngineServices, EngineStores, Environment
 from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
 from dragoman.engine.services.idempotency import IdempotencyKey, KeyReservation
+from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.ports.bus import Bus
 from dragoman.ports.log import SessionStore
@@ -169,18 +170,13 @@ class ClusterWorld(World):
         self._home_names += 1
         log = PostgresLog(database)
         engine = EngineUnderTest(
-            log=log,
-            index=log,
-            blobs=self.blobs,
-            bus=bus,
-            cipher=ReversingCipher(),
-            clock=self.clock,
-            ids=self.ids,
-            agents=self.agents,
-            default_agent="player",
-            limits=InputLimits(),
-            options=EngineOptions(**{"commit_window_s": 0.0, **options}),
-            cluster_store=PostgresCluster(database, folder_id=str(self._home_names), lease_s=LEASE_S),
+            EngineStores(
+                log, log, self.blobs, PostgresCluster(database, folder_id=str(self._home_names), lease_s=LEASE_S)
+            ),
+            Environment(bus, ReversingCipher(), self.clock, self.ids),
+            ServedAgents(self.agents, "player"),
+            EngineServices(),
+            EngineOptions(**{"commit_window_s": 0.0, **options}),
         )
         async with asyncio.timeout(DEADLINE_S):
             await engine.start()

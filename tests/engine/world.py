@@ -17,13 +17,14 @@ from dragoman.core.content import AssistantMessage, Call, JsonObject, Message, U
 from dragoman.core.events import LoggedEvent, RunStopped, StopReason
 from dragoman.core.history import messages_of
 from dragoman.core.ids import RunId, SessionId, UserId, uuid7
-from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Answer, Create, Submit, UserInput
 from dragoman.core.session import SessionState
 from dragoman.core.stream import START, Cursor, Record
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec
-from dragoman.engine.engine import Engine, EngineOptions
+from dragoman.engine.engine import Engine
+from dragoman.engine.parts import EngineOptions, EngineServices, EngineStores, Environment
 from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
+from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import SessionStore
@@ -260,17 +261,11 @@ class World:
         """Start an engine on the store."""
         store = store or self.store
         engine = EngineUnderTest(
-            log=store,
-            index=store,
-            blobs=self.blobs,
-            bus=LocalBus(),
-            cipher=ReversingCipher(),
-            clock=self.clock,
-            ids=self.ids,
-            agents=self.agents,
-            default_agent="player",
-            limits=InputLimits(),
-            options=EngineOptions(**{"commit_window_s": 0.0, **options}),
+            EngineStores(store, store, self.blobs),
+            Environment(LocalBus(), ReversingCipher(), self.clock, self.ids),
+            ServedAgents(self.agents, "player"),
+            EngineServices(),
+            EngineOptions(**{"commit_window_s": 0.0, **options}),
         )
         self.engines.append(engine)
         async with asyncio.timeout(DEADLINE_S):

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from structlog.testing import capture_logs
 
-from dragoman.core.input_checks import InputLimits
 from dragoman.core.refusals import Refused
 from dragoman.engine.cluster import claims as claims_module
 from dragoman.engine.cluster import cluster as cluster_module
 from dragoman.engine.cluster import delta_relay as delta_relay_module
 from dragoman.engine.cluster import log_tailer as log_tailer_module
-from dragoman.engine.engine import Engine, EngineOptions
+from dragoman.engine.engine import Engine
+from dragoman.engine.parts import EngineOptions, EngineServices, EngineStores, Environment
+from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.sessions import history as history_module
 from dragoman.engine.sessions import log_pages as log_pages_module
 from dragoman.engine.sessions import reader as reader_module
@@ -152,18 +153,11 @@ class Simulation:
         nodes = None if len(self.servers) == 1 else SimulatedClusterStore(line, f"home {place}")
         world = self.world
         engine = EngineUnderTest(
-            log=line.store,
-            index=line.store,
-            blobs=world.blobs,
-            bus=SimulatedBus(machine, self._switch),
-            cipher=ReversingCipher(),
-            clock=world.clock,
-            ids=world.ids,
-            agents=world.agents,
-            default_agent="player",
-            limits=InputLimits(),
-            options=EngineOptions(max_attempts=1000, sessions_in_memory=2),
-            cluster_store=nodes,
+            EngineStores(line.store, line.store, world.blobs, nodes),
+            Environment(SimulatedBus(machine, self._switch), ReversingCipher(), world.clock, world.ids),
+            ServedAgents(world.agents, "player"),
+            EngineServices(),
+            EngineOptions(max_attempts=1000, sessions_in_memory=2),
         )
         await machine.run(engine.start())
         self.servers[place] = Server(machine, line, engine)

@@ -33,6 +33,7 @@ from dragoman.engine.cluster.single_server import SingleServer
 from dragoman.engine.compaction import Compaction
 from dragoman.engine.creation import Creation
 from dragoman.engine.deletion import Deletion
+from dragoman.engine.parts import EngineOptions, EngineServices, EngineStores, Environment
 from dragoman.engine.runs.loop_setup import LoopSetup
 from dragoman.engine.runs.replays import Replays
 from dragoman.engine.runs.run_limit import RunLimit
@@ -40,47 +41,19 @@ from dragoman.engine.runs.runner import Runner
 from dragoman.engine.runs.submissions import BusyPolicy, Submissions, SubmitResult
 from dragoman.engine.runs.write_access import WriteAccess
 from dragoman.engine.services.attachments import Attachments
-from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.idempotency import Idempotency, IdempotencyKey, KeyReservation
-from dragoman.engine.services.memories import MemoryService
-from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.served_agents import ServedAgents
-from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.sessions.branches import Branches
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.history import History
-from dragoman.engine.sessions.kept_values import KeepLimits, KeptValues
+from dragoman.engine.sessions.kept_values import KeptValues
 from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.engine.sessions.log_pages import LogPages
 from dragoman.engine.sessions.lookup import FirstRequest, FoundSession, Lease, SessionLookup
 from dragoman.engine.sessions.reader import Reader, ReaderRegistry
 from dragoman.engine.sessions.registry import SessionRegistry
 from dragoman.engine.sessions.view import DeletionWatcher, SessionLease, SessionView, Watcher
-from dragoman.ports.blobs import BlobStore
-from dragoman.ports.bus import Bus
-from dragoman.ports.cluster import ClusterStore
-from dragoman.ports.environment import Cipher, Clock, Ids
-from dragoman.ports.log import EventLog, IdempotencyRecord, RecentSessions, RunLocation, StoreIndex
-
-
-class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's settings."""
-
-    sessions_in_memory: int = 1000
-    run_timeout_s: float = 3600.0
-    max_runs_per_user: int = 0
-    """Unfinished runs of one user on this server, running and queued; 0 for no limit."""
-    max_attempts: int = 5
-    """How many processes may die during a run before it ends as interrupted."""
-    heartbeat_interval_s: float = 15.0
-    """Silence after which a stream gets a heartbeat."""
-    commit_window_s: float = 0.002
-    keep: KeepLimits = KeepLimits()
-    """How much agents may keep with their sessions and messages."""
-    shows_errors: bool = False
-    """Whether clients get the text of an agent's exception and the line of code. Else only the log has them."""
-    shows_model_errors: bool = False
-    """Whether clients get the messages of a model's errors. Else only the log has them."""
+from dragoman.ports.log import IdempotencyRecord, RecentSessions, RunLocation
 
 
 # Large: the API of the layer; nearly every method delegates to the part that does the work.
@@ -89,32 +62,21 @@ class Engine:
 
     def __init__(
         self,
-        *,
-        log: EventLog,
-        index: StoreIndex,
-        blobs: BlobStore,
-        bus: Bus,
-        cipher: Cipher,
-        clock: Clock,
-        ids: Ids,
-        agents: Mapping[str, Agent],
-        default_agent: str,
-        limits: InputLimits,
+        stores: EngineStores,
+        environment: Environment,
+        agents: ServedAgents,
+        services: EngineServices,
         options: EngineOptions,
-        memories: MemoryService | None = None,
-        profiles: ProfileService | None = None,
-        cluster_store: ClusterStore | None = None,
-        audit: AuditLog | None = None,
-        budgets: TokenBudgets | None = None,
     ) -> None:
-        self._agents = served = ServedAgents(agents)
-        self.default_agent = default_agent
+        log, index, blobs, cluster_store = stores
+        bus, cipher, clock, ids = environment
+        self._agents = agents
+        self.default_agent = agents.default
         self.index = index
         self.clock = clock
         self.ids = ids
-        self.limits = limits
+        self.limits = options.input_limits
         self.is_draining = False
-        self._log = log
         self._cipher = cipher
         self.cluster: Cluster | SingleServer = (
             SingleServer(log, index) if cluster_store is None else Cluster(cluster_store, log=log, bus=bus, ids=ids)
@@ -127,14 +89,14 @@ class Engine:
         self.replays = Replays(find_session=self.find_session, log=log, attachments=self.attachments, ids=ids)
         self._runner = Runner(
             setup=LoopSetup(
-                agents=served,
+                agents=agents,
                 decrypt_secret=cipher.decrypt,
                 replays=self.replays,
                 kept_values=lambda live: KeptValues(log, live, options.keep),
-                memories=memories,
-                budgets=budgets,
+                memories=services.memories,
+                budgets=services.budgets,
             ),
-            agents=served,
+            agents=agents,
             history=self.history,
             attachments=self.attachments,
             ids=ids,
@@ -151,15 +113,20 @@ class Engine:
             self.cluster,
             max_sessions=options.sessions_in_memory,
             take_over=self._runner.take_over,
-            is_served=lambda name: served.find(name) is not None,
+            is_served=lambda name: agents.find(name) is not None,
         )
         self._lookup = SessionLookup(self._sessions, index, is_shared=self.cluster.is_shared)
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
-        self._log_pages = LogPages(self._log)
+        self._log_pages = LogPages(log)
         self._run_limit = RunLimit(
-            options.max_runs_per_user, self._runner.count_unfinished_runs, self.cluster.store_unless_alone, budgets
+            options.max_runs_per_user,
+            self._runner.count_unfinished_runs,
+            self.cluster.store_unless_alone,
+            services.budgets,
         )
-        self._write_access = WriteAccess(self.cluster, self._runner, self._run_limit, self._idempotency, index, limits)
+        self._write_access = WriteAccess(
+            self.cluster, self._runner, self._run_limit, self._idempotency, index, self.limits
+        )
         self._deletion = Deletion(
             log,
             index,
@@ -168,8 +135,8 @@ class Engine:
             cluster=self.cluster,
             attachments=self.attachments,
             clock=clock,
-            agents=served,
-            audit=audit,
+            agents=agents,
+            audit=services.audit,
         )
         self._creation = Creation(
             self._sessions,
@@ -192,14 +159,14 @@ class Engine:
             index=index,
             idempotency=self._idempotency,
             attachments=self.attachments,
-            profiles=profiles,
+            profiles=services.profiles,
             ids=ids,
             encrypt_secret=self._encrypt_secret,
-            limits=limits,
+            limits=self.limits,
         )
         self.cluster.connect(
             self._sessions,
-            agents=served.names_and_aliases(),
+            agents=agents.names_and_aliases(),
             take_over=self._runner.take_over,
             perform=self._write_access.perform,
         )

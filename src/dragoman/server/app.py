@@ -29,10 +29,11 @@ from dragoman.core.content import JsonObject
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.time_zones import is_zone
 from dragoman.core.token_budgets import TokenLimits
-from dragoman.engine.engine import Engine, EngineOptions
+from dragoman.engine.engine import Engine
 from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.instrumentation import metrics
 from dragoman.engine.instrumentation.counted_log import CountedLog
+from dragoman.engine.parts import EngineOptions, EngineServices, EngineStores, Environment
 from dragoman.engine.scheduler import Scheduler
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.keys import KEYS_CHANGED_SUBJECT, KeyRing
@@ -40,6 +41,7 @@ from dragoman.engine.services.limits import REQUEST_MEMORY, RateLimit
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.rate_sharing import RateSharing
+from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.services.shares import ShareService
 from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.services.uploads import Uploads
@@ -266,22 +268,22 @@ class Application:
         self.memories = MemoryService(stores.memories, self._clock)
         self._log = CountedLog(stores.log)
         self.engine = Engine(
-            log=self._log,
-            index=stores.log,
-            blobs=stores.blobs,
-            bus=self._bus.bus,
-            cipher=_SecretTrackingCipher(LazyCipher(settings.folder / SECRETS_KEY)),
-            clock=self._clock,
-            ids=self._ids,
-            agents=agents,
-            default_agent=default_agent,
-            limits=InputLimits(
-                text_chars=settings.text_chars,
-                seeds=settings.seeds,
-                client_tools=settings.client_tools,
-                schema_bytes=settings.schema_bytes,
+            EngineStores(self._log, stores.log, stores.blobs, stores.cluster_store),
+            Environment(
+                bus=self._bus.bus,
+                cipher=_SecretTrackingCipher(LazyCipher(settings.folder / SECRETS_KEY)),
+                clock=self._clock,
+                ids=self._ids,
             ),
-            options=EngineOptions(
+            ServedAgents(agents, default_agent),
+            EngineServices(self.memories, self.profiles, self.audit, self.budgets),
+            EngineOptions(
+                input_limits=InputLimits(
+                    text_chars=settings.text_chars,
+                    seeds=settings.seeds,
+                    client_tools=settings.client_tools,
+                    schema_bytes=settings.schema_bytes,
+                ),
                 sessions_in_memory=settings.sessions_in_memory,
                 run_timeout_s=settings.run_timeout_s,
                 heartbeat_interval_s=settings.heartbeat_s,
@@ -294,11 +296,6 @@ class Application:
                 shows_errors=settings.agent_error_details,
                 shows_model_errors=settings.shows_model_errors,
             ),
-            memories=self.memories,
-            profiles=self.profiles,
-            cluster_store=stores.cluster_store,
-            audit=self.audit,
-            budgets=self.budgets,
         )
         self.schedules = Scheduler(
             stores.schedules,

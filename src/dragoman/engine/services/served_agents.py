@@ -6,9 +6,15 @@ from dragoman.core.agent import Agent
 
 
 class ServedAgents:
-    """Agents by their names and aliases."""
+    """Agents by their names and aliases.
 
-    def __init__(self, agents: Mapping[str, Agent]) -> None:
+    Args:
+        agents: the agents by name.
+        default: the name of the one that answers where a client names none.
+    """
+
+    def __init__(self, agents: Mapping[str, Agent], default: str) -> None:
+        self.default = default
         self.by_name = dict(agents)
         self._names = {alias: name for name, agent in agents.items() for alias in agent.spec.aliases}
 
