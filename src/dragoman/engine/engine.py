@@ -68,8 +68,8 @@ class Engine:
         services: EngineServices,
         options: EngineOptions,
     ) -> None:
-        log, index, blobs, cluster_store = stores
-        bus, cipher, clock, ids = environment
+        log, index = stores.log, stores.index
+        cipher, clock, ids = environment.cipher, environment.clock, environment.ids
         self._agents = agents
         self.default_agent = agents.default
         self.index = index
@@ -79,11 +79,13 @@ class Engine:
         self.is_draining = False
         self._cipher = cipher
         self.cluster: Cluster | SingleServer = (
-            SingleServer(log, index) if cluster_store is None else Cluster(cluster_store, log=log, bus=bus, ids=ids)
+            SingleServer(log, index)
+            if stores.cluster_store is None
+            else Cluster(stores.cluster_store, log=log, bus=environment.bus, ids=ids)
         )
         """The other servers on the store."""
         self._committer = GroupCommitter(log, window_s=options.commit_window_s, on_commit=self.cluster.on_commit)
-        self.attachments = Attachments(blobs)
+        self.attachments = Attachments(stores.blobs)
         self.history = History(log, index, self.attachments)
         self._idempotency = Idempotency(index, clock, self.cluster.store_unless_alone)
         self.replays = Replays(find_session=self.find_session, log=log, attachments=self.attachments, ids=ids)

@@ -1,7 +1,5 @@
 """What an engine is made of: the stores, the surroundings and the services that it uses, and its settings."""
 
-from typing import NamedTuple
-
 import msgspec
 
 from dragoman.core.input_checks import InputLimits
@@ -17,7 +15,7 @@ from dragoman.ports.environment import Cipher, Clock, Ids
 from dragoman.ports.log import EventLog, StoreIndex
 
 
-class EngineStores(NamedTuple):
+class EngineStores(msgspec.Struct, frozen=True):
     """Where sessions are stored."""
 
     log: EventLog
@@ -27,7 +25,7 @@ class EngineStores(NamedTuple):
     """What the servers on the store share; None if there can be only one."""
 
 
-class Environment(NamedTuple):
+class Environment(msgspec.Struct, frozen=True):
     """What an engine needs of the world outside its stores."""
 
     bus: Bus
@@ -36,7 +34,7 @@ class Environment(NamedTuple):
     ids: Ids
 
 
-class EngineServices(NamedTuple):
+class EngineServices(msgspec.Struct, frozen=True):
     """What the server offers beside sessions, as far as it concerns them."""
 
     memories: MemoryService | None = None
