@@ -40,7 +40,7 @@ from dragoman.stores.folder_blobs import FolderBlobs
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from dragoman.stores.sqlite.memories import SqliteMemories
-from tests.engine.engine_under_test import EngineUnderTest
+from tests.engine.engine_under_test import EngineUnderTest, no_budgets
 
 DEADLINE_S = 60.0
 ANN = UserId("ann")
@@ -166,7 +166,7 @@ class AgentHarness:
             EngineStores(store, store, FolderBlobs(self._folder / "blobs")),
             Environment(LocalBus(), ReversingCipher(), SystemClock(), RandomIds()),
             ServedAgents(self.agents, next(iter(self.agents))),
-            EngineServices(memories=self.memories),
+            EngineServices(no_budgets(SystemClock()), memories=self.memories),
             EngineOptions(commit_window_s=0.0),
         )
         await self.engine.start()

@@ -27,7 +27,7 @@ from dragoman.ports.log import SessionStore
 from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
-from tests.engine.engine_under_test import EngineUnderTest
+from tests.engine.engine_under_test import EngineUnderTest, no_budgets
 from tests.engine.world import DEADLINE_S, ReversingCipher, World, running_world
 
 LEASE_S = 4.0
@@ -175,7 +175,7 @@ class ClusterWorld(World):
             ),
             Environment(bus, ReversingCipher(), self.clock, self.ids),
             ServedAgents(self.agents, "player"),
-            EngineServices(),
+            EngineServices(no_budgets(self.clock)),
             EngineOptions(**{"commit_window_s": 0.0, **options}),
         )
         async with asyncio.timeout(DEADLINE_S):

@@ -5,20 +5,44 @@ what it reports commits to.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.core.token_budgets import NO_LIMITS, TokenCounter
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.engine import Engine
 from dragoman.engine.runs.write_access import WriteAccess
+from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.sessions.reader import ReaderRegistry
 from dragoman.engine.sessions.registry import SessionRegistry
+from dragoman.ports.environment import Clock
 from dragoman.ports.log import Append
 
 DEADLINE_S = 60.0
 TURNS_TO_END = 100
 """Turns of the event loop that a cancelled task may take to end before it is cancelled again."""
+
+
+class _NoTokenUsage:
+    """Counters of which none is ever read or written."""
+
+    async def add(self, tokens: Mapping[TokenCounter, int]) -> Mapping[TokenCounter, int]:
+        raise AssertionError(tokens)
+
+    async def get(self, counters: Sequence[TokenCounter]) -> Sequence[int]:
+        raise AssertionError(counters)
+
+    async def all(self) -> Mapping[TokenCounter, int]:
+        raise AssertionError
+
+    async def remove_before(self, period: str) -> None:
+        raise AssertionError(period)
+
+
+def no_budgets(clock: Clock) -> TokenBudgets:
+    """Token budgets by which nobody is limited, and nothing is counted."""
+    return TokenBudgets(_NoTokenUsage(), clock, of_user=lambda _: NO_LIMITS)
 
 
 class EngineUnderTest(Engine):

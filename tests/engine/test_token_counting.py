@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.core.content import Usage
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.token_budgets import TokenLimits
@@ -31,5 +32,5 @@ async def test_tokens_are_counted_once_if_old_counters_cannot_be_removed(
     database.start()
     with closing(database):
         budgets = TokenBudgets(store(database), SystemClock(), of_user=lambda _: TokenLimits(per_month=1000))
-        counted = [await budgets.count(ANN, None, 10) for _ in range(3)]
+        counted = [await budgets.count(ANN, None, Usage(input_tokens=7, output_tokens=3)) for _ in range(3)]
         assert [[budget.used for budget in each] for each in counted] == [[10], [20], [30]]

@@ -28,7 +28,7 @@ from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import SessionStore
-from tests.engine.engine_under_test import EngineUnderTest
+from tests.engine.engine_under_test import EngineUnderTest, no_budgets
 from tests.engine.log_checker import check_session
 from tests.stores.simulated import SimulatedBlobs
 
@@ -264,7 +264,7 @@ class World:
             EngineStores(store, store, self.blobs),
             Environment(LocalBus(), ReversingCipher(), self.clock, self.ids),
             ServedAgents(self.agents, "player"),
-            EngineServices(),
+            EngineServices(no_budgets(self.clock)),
             EngineOptions(**{"commit_window_s": 0.0, **options}),
         )
         self.engines.append(engine)

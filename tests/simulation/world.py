@@ -24,7 +24,7 @@ from dragoman.engine.sessions import recent_messages as recent_messages_module
 from dragoman.engine.sessions import registry as registry_module
 from dragoman.engine.sessions import replay_buffer as replay_buffer_module
 from tests.engine import world as world_module
-from tests.engine.engine_under_test import EngineUnderTest
+from tests.engine.engine_under_test import EngineUnderTest, no_budgets
 from tests.engine.runs.test_crash import prepare
 from tests.engine.world import ReversingCipher, World
 from tests.simulation.clients import Clients, more_scripts
@@ -156,7 +156,7 @@ class Simulation:
             EngineStores(line.store, line.store, world.blobs, nodes),
             Environment(SimulatedBus(machine, self._switch), ReversingCipher(), world.clock, world.ids),
             ServedAgents(world.agents, "player"),
-            EngineServices(),
+            EngineServices(no_budgets(world.clock)),
             EngineOptions(max_attempts=1000, sessions_in_memory=2),
         )
         await machine.run(engine.start())

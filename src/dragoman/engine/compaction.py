@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from dragoman.core import admission
 from dragoman.core.agent import Agent, Summarizer, Summary
-from dragoman.core.content import Message, UserMessage
+from dragoman.core.content import Message, Usage, UserMessage
 from dragoman.core.events import CompactionMade
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import SessionBusy
 from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.write_access import WriteAccess
+from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
 
@@ -20,16 +21,17 @@ MAX_MESSAGES = 100_000
 class Compaction:
     """Has agents summarize messages."""
 
-    def __init__(self, history: History, write_access: WriteAccess, run_limit: RunLimit) -> None:
+    def __init__(self, history: History, write_access: WriteAccess, run_limit: RunLimit, budgets: TokenBudgets) -> None:
         self._history = history
         self._write_access = write_access
         self._run_limit = run_limit
+        self._budgets = budgets
 
     async def compact(self, agent: Agent, live: LiveSession) -> CompactionMade | None:
         """Have the agent of a session summarize all but its newest messages; see `Engine.compact`."""
         if admission.is_busy(live.state):
             raise SessionBusy
-        await self._run_limit.require_tokens(live.state.owner, self._run_limit.limited_key())
+        await self._budgets.require(live.state.owner, self._budgets.limited_key())
         with await self._run_limit.reserve(live.state.owner):
             compaction = await self._compaction_of(agent, live)
         if compaction is None:
@@ -43,17 +45,17 @@ class Compaction:
 
     async def summarize(self, user: UserId, agent: Summarizer, messages: Sequence[Message]) -> Summary | None:
         """Have an agent summarize messages of no session; see `Engine.summarize`."""
-        await self._run_limit.require_tokens(user, self._run_limit.limited_key())
+        await self._budgets.require(user, self._budgets.limited_key())
         with await self._run_limit.reserve(user):
             return await self._summary(user, agent, messages, None)
 
     async def _summary(
         self, user: UserId, agent: Summarizer, messages: Sequence[Message], previous: str | None
     ) -> Summary | None:
-        """A summary, whose tokens are counted."""
+        """A summary, whose tokens are counted for the user and the key of the current request."""
         summary = await agent.summarize(messages, previous)
-        if summary is not None:
-            await self._run_limit.count(user, summary.usage)
+        if summary is not None and summary.usage != Usage():
+            await self._budgets.count(user, self._budgets.limited_key(), summary.usage)
         return summary
 
     async def _compaction_of(self, agent: Agent, live: LiveSession) -> CompactionMade | None:

@@ -124,7 +124,6 @@ class Engine:
             options.max_runs_per_user,
             self._runner.count_unfinished_runs,
             self.cluster.store_unless_alone,
-            services.budgets,
         )
         self._write_access = WriteAccess(
             self.cluster, self._runner, self._run_limit, self._idempotency, index, self.limits
@@ -151,13 +150,14 @@ class Engine:
             ids=ids,
             encrypt_secret=self._encrypt_secret,
         )
-        self._compaction = Compaction(self.history, self._write_access, self._run_limit)
+        self._compaction = Compaction(self.history, self._write_access, self._run_limit, services.budgets)
         self._branches = Branches(self.history, ids)
         self._submissions = Submissions(
             self._write_access,
             self._branches,
             self._runner,
             self._run_limit,
+            services.budgets,
             index=index,
             idempotency=self._idempotency,
             attachments=self.attachments,

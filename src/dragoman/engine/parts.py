@@ -37,10 +37,10 @@ class Environment(msgspec.Struct, frozen=True):
 class EngineServices(msgspec.Struct, frozen=True):
     """What the server offers beside sessions, as far as it concerns them."""
 
+    budgets: TokenBudgets
     memories: MemoryService | None = None
     profiles: ProfileService | None = None
     audit: AuditLog | None = None
-    budgets: TokenBudgets | None = None
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):

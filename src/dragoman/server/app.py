@@ -276,7 +276,7 @@ class Application:
                 ids=self._ids,
             ),
             ServedAgents(agents, default_agent),
-            EngineServices(self.memories, self.profiles, self.audit, self.budgets),
+            EngineServices(self.budgets, self.memories, self.profiles, self.audit),
             EngineOptions(
                 input_limits=InputLimits(
                     text_chars=settings.text_chars,

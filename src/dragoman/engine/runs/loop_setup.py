@@ -30,7 +30,7 @@ class LoopSetup:
         replays: Replays,
         kept_values: Callable[[LiveSession], KeptValues],
         memories: MemoryService | None,
-        budgets: TokenBudgets | None,
+        budgets: TokenBudgets,
     ) -> None:
         self._agents = agents
         self._decrypt_secret = decrypt_secret
@@ -59,7 +59,7 @@ class LoopSetup:
             kept_values=self._kept_values(live),
             after_crash=after_crash,
         )
-        if self._budgets is not None and is_live:
+        if is_live:
             run.budget = await self._budgets.for_run(live.state.owner, run.metadata.key_id)
         run.state = await services.history.shared_state(live)
         if live.state.calls:

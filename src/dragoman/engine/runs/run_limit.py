@@ -1,4 +1,4 @@
-"""The limits on one user's unfinished runs and on tokens, for every way in which a run can start.
+"""The limit on one user's unfinished runs, for every way in which a run can start.
 
 What counts is the run in its session's state, from the moment it is accepted to its end, so nothing has to be given
 back: a run counts once, also after a crash or a takeover. Such runs are never refused; they only count.
@@ -10,11 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from dragoman.core.content import Usage
-from dragoman.core.ids import KeyId, UserId
+from dragoman.core.ids import UserId
 from dragoman.core.quotas import Quota, show_quota
 from dragoman.core.refusals import LimitReached
-from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.ports.cluster import SessionClaims
 
 RETRY_AFTER_S = 5
@@ -22,13 +20,12 @@ _NO_RESERVATION = nullcontext()
 
 
 class RunLimit:
-    """How many unfinished runs each user may have.
+    """How many unfinished runs each user may have. A check shows what is left (`core.quotas`).
 
     Args:
         max_runs: running and queued; 0 for no limit.
         count_unfinished: counts the unfinished runs of a user's sessions on this server.
         other_servers: returns the store in which those of other servers can be counted; None while there are none.
-        budgets: the token budgets; None if there are none.
     """
 
     def __init__(
@@ -36,28 +33,11 @@ class RunLimit:
         max_runs: int,
         count_unfinished: Callable[[UserId], int],
         other_servers: Callable[[], SessionClaims | None],
-        budgets: TokenBudgets | None = None,
     ) -> None:
         self._max_runs = max_runs
         self._count_unfinished = count_unfinished
         self._other_servers = other_servers
-        self._budgets = budgets
         self._reserved: Counter[UserId] = Counter()
-
-    async def require_tokens(self, user: UserId, key_id: KeyId | None = None) -> None:
-        """Check the token budgets before a run. `key_id` is the key with which the request came.
-
-        Raises:
-            TokenBudgetUsedUp: the user or the key has no tokens left.
-            StoreUnavailable: the counters cannot be read.
-        """
-        if self._budgets is not None:
-            await self._budgets.require(user, key_id)
-
-    async def count(self, user: UserId, usage: Usage) -> None:
-        """Count what a summary outside of a run has cost, for the user and the key of the current request."""
-        if self._budgets is not None and usage != Usage():
-            await self._budgets.count(user, self.limited_key(), usage.input_tokens + usage.output_tokens)
 
     async def reserve(self, user: UserId) -> AbstractContextManager[None]:
         """Reserve a place for a run while its request is processed; once accepted, the run itself counts.
@@ -78,10 +58,6 @@ class RunLimit:
             self._reserved[user] -= 1
             if not self._reserved[user]:
                 del self._reserved[user]
-
-    def limited_key(self) -> KeyId | None:
-        """The key of the current request, if it has a token budget."""
-        return None if self._budgets is None else self._budgets.limited_key()
 
     async def count_on_other_servers(self, user: UserId) -> int:
         """Count the user's runs on other servers. Raises StoreUnavailable."""

@@ -37,6 +37,7 @@ from dragoman.engine.runs.write_access import WriteAccess
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.services.idempotency import Idempotency, IdempotencyKey
 from dragoman.engine.services.profiles import ProfileService
+from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.sessions.branches import Branches
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.environment import Ids
@@ -73,6 +74,7 @@ class Submissions:
         branches: Branches,
         runner: Runner,
         run_limit: RunLimit,
+        budgets: TokenBudgets,
         *,
         index: LogLookup,
         idempotency: Idempotency,
@@ -86,6 +88,7 @@ class Submissions:
         self._branches = branches
         self._runner = runner
         self._run_limit = run_limit
+        self._budgets = budgets
         self._index = index
         self._idempotency = idempotency
         self._attachments = attachments
@@ -116,7 +119,7 @@ class Submissions:
                 check_content(spec, text, self._limits, "instructions")
         for answer in request.answers:
             check_answer(spec, answer, self._limits)
-        await self._run_limit.require_tokens(live.state.owner, request.metadata.key_id)
+        await self._budgets.require(live.state.owner, request.metadata.key_id)
         with await self._run_limit.reserve(live.state.owner):
             submission = _Submission(spec, request, change, by, idempotency_key)
             return await self._accept(live, submission, busy, branch)
@@ -219,7 +222,7 @@ class Submissions:
         metadata = request.metadata
         if hops := HOPS.get():
             metadata = msgspec.structs.replace(metadata, hops=hops)
-        if key_id := self._run_limit.limited_key():
+        if key_id := self._budgets.limited_key():
             metadata = msgspec.structs.replace(metadata, key_id=key_id)
         profile = None if self._profiles is None else self._profiles.for_user(by)
         if profile is not None and (profile.time_zone or profile.locale):

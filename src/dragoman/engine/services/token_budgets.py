@@ -126,13 +126,14 @@ class TokenBudgets:
         budget.require()
         return budget
 
-    async def count(self, user: UserId, key_id: KeyId | None, tokens: int) -> list[TokenBudget]:
-        """Count tokens that a step of a run has used. Returns the budgets; none if they cannot be written now."""
+    async def count(self, user: UserId, key_id: KeyId | None, usage: Usage) -> list[TokenBudget]:
+        """Count the tokens that a step of a run or a summary has used. Returns the budgets; none if that fails now."""
         now = self._clock.now()
         limits = sorted(self._limits(user, key_id, now), key=lambda each: each.counter)  # else servers may deadlock
         if not limits:
             return []
         added, self._uncounted = self._uncounted, Counter()
+        tokens = usage.input_tokens + usage.output_tokens
         added.update({each.counter: tokens for each in limits})
         try:
             totals = await self._store.add(dict(sorted(added.items())))
@@ -178,7 +179,7 @@ class RunBudget:
 
     async def count(self, usage: Usage) -> None:
         """Count the usage of a step."""
-        used = await self._budgets.count(self._user, self._key_id, usage.input_tokens + usage.output_tokens)
+        used = await self._budgets.count(self._user, self._key_id, usage)
         self._used_up = longest_used_up(used)
 
     def require(self) -> None:
