@@ -36,9 +36,10 @@ def acknowledge_first() -> None:
 def repeat_started_tools() -> None:
     """After a crash, run every tool again, whatever its policy."""
     from dragoman.core.open_calls import OpenCall
-    from dragoman.engine.runs.calls import CallingLoop, CallRunner
+    from dragoman.engine.runs.calls import CallRunner
+    from dragoman.engine.runs.run_context import LoopRun
 
-    def forget(runner: CallRunner, run: CallingLoop) -> list[OpenCall]:
+    def forget(runner: CallRunner, run: LoopRun) -> list[OpenCall]:
         return []
 
     CallRunner._settle_after_crash = forget  # type: ignore[method-assign, assignment]  # a function is a method here

@@ -27,6 +27,7 @@ from dragoman.core.refusals import InvalidAnswer
 INTERRUPTED_RESULT = "Tool call interrupted: the server restarted"
 EDITED_RESULT = "Tool call edited: the user allowed it with other arguments, in the call that follows"
 STOPPED_RESULT = "Tool call cancelled: the run was stopped"
+FAILED_RUN_RESULT = "Tool call cancelled: the run failed"
 RAW_LIMIT = 4 * 1024 * 1024
 """Bytes of a tool's return value that are stored in addition to its text."""
 RESULT_LIMIT = 1024 * 1024

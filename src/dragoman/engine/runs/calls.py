@@ -6,15 +6,15 @@ if the user has allowed it already, the question whether to repeat it is a separ
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 import structlog
 
 from dragoman.core.admission import nesting_depth
-from dragoman.core.agent import Agent, AgentError, Deferred, Paused, RunnableTool, ToolFailed
+from dragoman.core.agent import AgentError, Deferred, Paused, RunnableTool, ToolFailed
 from dragoman.core.answers import (
     EDITED_RESULT,
     INTERRUPTED_RESULT,
@@ -40,13 +40,14 @@ from dragoman.core.events import (
     MessageOpened,
 )
 from dragoman.core.headless import cannot_ask, refusal_without_user
-from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.ids import CallId, MessageId
 from dragoman.core.open_calls import OpenCall, is_sleep
-from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.time_zones import zone_of_call
 from dragoman.core.tools import WRITE_MEMORY, is_trusted
 from dragoman.engine.instrumentation.metrics import TOOL_CALLS
 from dragoman.engine.instrumentation.tracing import tool_span
+from dragoman.engine.runs.forks import close_fork, run_fork
+from dragoman.engine.runs.run_context import LoopRun
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.environment import Ids
 
@@ -58,44 +59,10 @@ MAX_RETRY_DELAY_S = 60.0
 log = structlog.get_logger(__name__)
 
 
-class CallingLoop(Protocol):
-    """The loop whose calls are executed."""
-
-    live: LiveSession
-    agent: Agent
-    session_id: SessionId
-    run_id: RunId
-    loop: LoopId
-    user: UserId
-    options: Mapping[str, str]
-    metadata: RunMetadata
-    memory_tool: RunnableTool | None
-    after_crash: bool
-    """Whether calls that are marked as started were interrupted by a crash; `settle` resets it."""
-    answers: Mapping[CallId, ToolMessage]
-    """The answers that open calls of the loop have kept, as they were sent."""
-
-    @property
-    def time_zone(self) -> str:
-        """The zone of the run's events."""
-
-    def append(self, events: Sequence[Event]) -> int:
-        """Add events of this run to the log. Raises CancelledError if the run is over."""
-
-    def storable_private(self, value: Json) -> Json | msgspec.UnsetType:
-        """A message's private value; UNSET if there is none, or if it cannot be stored."""
-
-    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
-        """Keep values with the session."""
-
-    async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
-        """The values kept with the session."""
-
-
 class CallContext:
     """`core.agent.ToolContext` of one call."""
 
-    def __init__(self, run: CallingLoop, opened: OpenCall) -> None:
+    def __init__(self, run: LoopRun, opened: OpenCall) -> None:
         call, settings = opened.call, run.live.state.effective_settings()
         answer = run.answers.get(call.call_id)
         self.session_id = run.session_id
@@ -131,38 +98,16 @@ class CallContext:
         self.private = private
 
 
-ForkRunner = Callable[[CallingLoop, OpenCall, Agent, bool], Awaitable[str]]
-"""Runs the sub-agent of a call until it ends or pauses, after a crash or not; returns its last text."""
-
-
-ForkCloser = Callable[[CallingLoop, CallId], None]
-"""Closes what the sub-agent of a call left open."""
-
-
-LeaseCheck = Callable[[], Awaitable[None]]
-"""Waits until this server certainly owns its sessions."""
-
-
 class CallRunner:
     """Settles those open calls of loops that do not need the application."""
 
-    def __init__(
-        self,
-        ids: Ids,
-        run_fork: ForkRunner,
-        close_fork: ForkCloser,
-        wait_for_valid_lease: LeaseCheck,
-        on_woken: Callable[[LiveSession], None],
-    ) -> None:
+    def __init__(self, ids: Ids, on_woken: Callable[[LiveSession], None]) -> None:
         self._new_id = ids.new
-        self._wait_for_valid_lease = wait_for_valid_lease
-        self._run_fork = run_fork
-        self._close_fork = close_fork
         self._on_woken = on_woken
         """Called when a run has slept."""
 
     async def settle(
-        self, run: CallingLoop, tools_by_call: Mapping[CallId, RunnableTool] = MappingProxyType({})
+        self, run: LoopRun, tools_by_call: Mapping[CallId, RunnableTool] = MappingProxyType({})
     ) -> Mapping[CallId, ToolMessage]:
         """Run those of a loop's open calls that can be run, in parallel, and settle them.
 
@@ -211,7 +156,7 @@ class CallRunner:
         return results
 
     async def _record_in_order(
-        self, run: CallingLoop, tasks: list[asyncio.Task[CallSettled | None]], results: dict[CallId, ToolMessage]
+        self, run: LoopRun, tasks: list[asyncio.Task[CallSettled | None]], results: dict[CallId, ToolMessage]
     ) -> None:
         for task in tasks:
             await asyncio.wait([task])  # unlike `await task`, this does not raise if the task cancelled itself
@@ -220,7 +165,7 @@ class CallRunner:
 
     async def _record_when_ready(
         self,
-        run: CallingLoop,
+        run: LoopRun,
         call: OpenCall,
         tools_by_call: Mapping[CallId, RunnableTool],
         crashed: bool,
@@ -228,17 +173,17 @@ class CallRunner:
     ) -> None:
         self._record_result(run, await self._result(run, call, tools_by_call, crashed), results)
 
-    def _record_result(self, run: CallingLoop, event: CallSettled | None, results: dict[CallId, ToolMessage]) -> None:
+    def _record_result(self, run: LoopRun, event: CallSettled | None, results: dict[CallId, ToolMessage]) -> None:
         if event is not None:
             call = run.live.state.calls.get(event.result.call_id)
             if call is not None and call.kind == "fork":
-                self._close_fork(run, call.call.call_id)
+                close_fork(run, call.call.call_id)
             run.append((event,))
             if call is not None and is_sleep(call):
                 self._on_woken(run.live)
             results[event.result.call_id] = event.result
 
-    def _settle_after_crash(self, run: CallingLoop) -> list[OpenCall]:
+    def _settle_after_crash(self, run: LoopRun) -> list[OpenCall]:
         """Apply the tools' restart policies to the calls that were running when the server died.
 
         Returns:
@@ -260,7 +205,7 @@ class CallRunner:
                 run.append((settle_call(call, "interrupted", INTERRUPTED_RESULT, self._new_id),))
         return to_repeat
 
-    def _open_again(self, run: CallingLoop, to_ask: Sequence[OpenCall], edited: Sequence[OpenCall]) -> bool:
+    def _open_again(self, run: LoopRun, to_ask: Sequence[OpenCall], edited: Sequence[OpenCall]) -> bool:
         """End calls, and open them again in a new step, with new ids. Returns whether there is a new step.
 
         If another call of their step still waits for the user, there is none: a step follows the results of the last.
@@ -302,7 +247,7 @@ class CallRunner:
         return True
 
     async def _result(
-        self, run: CallingLoop, call: OpenCall, tools_by_call: Mapping[CallId, RunnableTool], crashed: bool
+        self, run: LoopRun, call: OpenCall, tools_by_call: Mapping[CallId, RunnableTool], crashed: bool
     ) -> CallSettled | None:
         """A call's result; None if its tool or sub-agent waits for the application."""
         if call.granted is False:
@@ -319,7 +264,7 @@ class CallRunner:
             return settle_call(call, "failed", answer.content, self._new_id)
         policy = tool.declaration.policy
         while True:
-            await self._wait_for_valid_lease()
+            await run.services.wait_for_valid_lease()
             context = CallContext(run, call)
             try:
                 with tool_span(call.call.name, call.call.call_id):
@@ -337,7 +282,7 @@ class CallRunner:
         private = run.storable_private(context.private)
         return settle_with_value(call, outcome, value, self._new_id, private=private)
 
-    def _defer(self, run: CallingLoop, call: OpenCall, deferred: Deferred, context: CallContext) -> CallSettled | None:
+    def _defer(self, run: LoopRun, call: OpenCall, deferred: Deferred, context: CallContext) -> CallSettled | None:
         """Let a call wait as its tool asks. Returns its result if it cannot wait."""
         kind = deferred.kind
         if call.internal:
@@ -356,14 +301,14 @@ class CallRunner:
         run.append((CallParked(call_id=call.call.call_id, kind=kind, note=note, call=call.unknown_call),))
         return None
 
-    async def _fork_result(self, run: CallingLoop, call: OpenCall, crashed: bool) -> CallSettled | None:
+    async def _fork_result(self, run: LoopRun, call: OpenCall, crashed: bool) -> CallSettled | None:
         child = run.agent.child(call.call)
         if child is None:
             return settle_call(call, "failed", failed_result("there is no such sub-agent"), self._new_id)
         if nesting_depth(call, run.live.state.calls) >= MAX_DEPTH:
             return settle_call(call, "failed", failed_result("sub-agents are nested too deeply"), self._new_id)
         try:
-            text = await self._run_fork(run, call, child, crashed)
+            text = await run_fork(run, call, child, after_crash=crashed)
         except Paused:
             return None
         except AgentError as error:

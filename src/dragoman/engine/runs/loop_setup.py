@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from dragoman.core.agent import Agent, AgentError
+from dragoman.core.agent import AgentError
 from dragoman.core.content import UserMessage, text_of
 from dragoman.core.events import EncryptedValue, MemoriesInjected, MessageAdded, SessionSettings
-from dragoman.core.ids import ROOT, RunId, fork_loop
+from dragoman.core.ids import ROOT, RunId
 from dragoman.core.memories import Memory, is_enabled, memory_instructions, to_memory_use
-from dragoman.core.open_calls import OpenCall
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.runs.replays import Replays, is_replay
 from dragoman.engine.runs.run_context import LoopRun, LoopServices
@@ -70,28 +69,6 @@ class LoopSetup:
         if self._memories is not None and is_live and is_enabled(live.state.settings.memory_enabled, agent.spec.memory):
             run.memory_tool = MemoryTool(self._memories)
             run.memories = memory_instructions(await _load_memories(self._memories, run, services))
-        return run
-
-    async def fork(
-        self, parent: LoopRun, call: OpenCall, agent: Agent, services: LoopServices, *, after_crash: bool
-    ) -> LoopRun:
-        """The loop of the sub-agent that a call starts or continues."""
-        defaults = {option.name: option.default for option in agent.spec.options}
-        run = LoopRun(
-            parent.live,
-            parent.run_id,
-            agent,
-            services,
-            loop=fork_loop(call.call.call_id),
-            options=MappingProxyType({**defaults, **parent.options}),
-            kept_values=parent.kept_values,
-            root=parent.root,
-            after_crash=after_crash,
-        )
-        run.state, run.budget = parent.state, parent.budget
-        if run.live.state.calls_in_loop(run.loop):
-            await run.restore_answers()
-            await services.calls.settle(run)
         return run
 
 

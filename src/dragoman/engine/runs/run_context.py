@@ -4,8 +4,9 @@ One object is one loop of one run: the root loop, or that of a sub-agent below a
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -47,7 +48,6 @@ from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_
 from dragoman.core.session import ActiveRun, is_limited
 from dragoman.core.tools import AgentSpec, ServerTool, ToolPolicy, ToolSpec, is_trusted
 from dragoman.core.ui_schema import check_card
-from dragoman.engine.runs.calls import CallRunner, LeaseCheck
 from dragoman.engine.runs.fair_turns import FairTurns
 from dragoman.engine.runs.recorded_calls import RecordedCall, has_waiting, settle_unfinished, unread_denials
 from dragoman.engine.services.attachments import Attachments
@@ -85,6 +85,19 @@ class StepLimitReached(AgentError):
         super().__init__("max_steps", f"the run reached its limit of {limit} steps")
 
 
+LeaseCheck = Callable[[], Awaitable[None]]
+"""Waits until this server certainly owns its sessions."""
+
+
+class CallSettler(Protocol):
+    """What executes the calls of loops: `calls.CallRunner`, which begins loops itself, those of sub-agents."""
+
+    async def settle(
+        self, run: "LoopRun", tools_by_call: Mapping[CallId, RunnableTool] = MappingProxyType({})
+    ) -> Mapping[CallId, ToolMessage]:
+        """Settle those of a loop's open calls that do not need the application. Raises Paused if some are left."""
+
+
 class LoopServices(NamedTuple):
     """What all loops on this server share.
 
@@ -93,7 +106,7 @@ class LoopServices(NamedTuple):
         is_parking: whether runs that are cancelled now continue on the next server.
     """
 
-    calls: CallRunner
+    calls: CallSettler
     history: History
     attachments: Attachments
     ids: Ids
@@ -107,21 +120,14 @@ class LoopRun:
     """What an agent gets to execute one loop of a run; the engine's implementation of `core.agent.Run`."""
 
     __slots__ = (
-        "_attachments",
         "_block",
         "_block_count",
-        "_calls",
         "_drain_budget",
-        "_history",
-        "_ids",
         "_is_internal",
-        "_is_parking",
         "_message",
         "_pending_deltas",
         "_seen_denials",
         "_step_calls",
-        "_turns",
-        "_wait_for_valid_lease",
         "after_crash",
         "agent",
         "answers",
@@ -136,6 +142,7 @@ class LoopRun:
         "parameters",
         "root",
         "run_id",
+        "services",
         "session_id",
         "state",
         "user",
@@ -177,13 +184,7 @@ class LoopRun:
         self.kept_values = kept_values
         self.answers: Mapping[CallId, ToolMessage] = {}
         """The answers that open calls of the loop have kept, as they were sent."""
-        self._calls = services.calls
-        self._history = services.history
-        self._attachments = services.attachments
-        self._ids = services.ids
-        self._wait_for_valid_lease = services.wait_for_valid_lease
-        self._turns = services.turns
-        self._is_parking = services.is_parking
+        self.services = services
         self._message: MessageId | None = None
         self._is_internal = False
         """Whether no client sees the open message."""
@@ -198,7 +199,7 @@ class LoopRun:
     @property
     def is_handed_over(self) -> bool:
         """Whether the run is continued later, although its task is cancelled now."""
-        return self._is_parking() or self.live.has_ended
+        return self.services.is_parking() or self.live.has_ended
 
     @property
     def time_zone(self) -> str:
@@ -259,7 +260,7 @@ class LoopRun:
         block = self._block
         if block is not None and sum(map(len, block.pending_deltas)) > DRAIN_AFTER // 2:
             await self.live.next_commit()
-        await self._turns.take(self.user)
+        await self.services.turns.take(self.user)
 
     def repeat_step(self) -> None:
         """Close the open message as `cut`, because another one repeats its step."""
@@ -291,7 +292,7 @@ class LoopRun:
             limit = self.agent.spec.max_steps
             if active.steps.get(self.loop, 0) >= limit:
                 raise StepLimitReached(limit)
-            self._message = MessageId(self._ids.new())
+            self._message = MessageId(self.services.ids.new())
             self._block_count = 0
             self._is_internal = internal
             self.append((MessageOpened(message_id=self._message, loop=self.loop, internal=internal),))
@@ -313,7 +314,7 @@ class LoopRun:
 
     def call(self, name: str, arguments: JsonObject, *, tool: RunnableTool | None = None) -> CallId:
         """Request a call, which `end_step` executes."""
-        call_id = CallId(self._ids.new())
+        call_id = CallId(self.services.ids.new())
         self._step_calls.append(RequestedCall(Call(call_id=call_id, name=name, input=arguments), tool))
         return call_id
 
@@ -321,7 +322,7 @@ class LoopRun:
         self, name: str, arguments: JsonObject, *, origin: str | None = None, server: str | None = None
     ) -> RecordedCall:
         """Note a call of this step that the agent runs itself."""
-        call = Call(call_id=CallId(self._ids.new()), name=name, input=arguments, origin=origin)
+        call = Call(call_id=CallId(self.services.ids.new()), name=name, input=arguments, origin=origin)
         self._step_calls.append(RequestedCall(call, recorded=True, server=server))
         return self._recorded_call(call)
 
@@ -334,13 +335,13 @@ class LoopRun:
         needs: Needs = kind if kind in ("permission", "missing") else "nothing"
         settings = self.live.state.effective_settings()
         trusted = is_trusted(call.name, settings.tools, settings.trusted_tools)
-        return RecordedCall(self, call, needs, trusted, self._ids.new, self._wait_for_valid_lease)
+        return RecordedCall(self, call, needs, trusted, self.services.ids.new, self.services.wait_for_valid_lease)
 
     async def restore_answers(self) -> None:
         """Read the answers that open calls of the loop have kept, with contents that are stored outside the log."""
         kept = [call.answer for call in self.live.state.calls_in_loop(self.loop) if call.answer is not None]
         if kept:
-            restored = await self._attachments.restore(self.session_id, kept)
+            restored = await self.services.attachments.restore(self.session_id, kept)
             self.answers = {each.call_id: each for each in restored}
 
     async def end_step(
@@ -396,7 +397,7 @@ class LoopRun:
         own = [each.call.call_id for each in requested if not each.recorded]
         if not own:
             return ()
-        results = await self._calls.settle(self, tools_by_call)
+        results = await self.services.calls.settle(self, tools_by_call)
         return [results[call_id] for call_id in own]
 
     def _refusal_of(self, opened: CallOpened, server_calls: int) -> str | None:
@@ -449,7 +450,7 @@ class LoopRun:
 
     async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
         """The values kept with the session whose keys begin with `below`."""
-        await self._wait_for_valid_lease()
+        await self.services.wait_for_valid_lease()
         return await self.kept_values.kept(below, after=after, limit=limit)
 
     # --- history --------------------------------------------------------------------------------------------------
@@ -457,13 +458,13 @@ class LoopRun:
     async def turn(self) -> Sequence[Message]:
         """The loop's messages from the last user message on."""
         self._require_tokens()
-        await self._wait_for_valid_lease()
-        turn = without_repetitions(await self._history.turn(self.live, self.loop))
-        return await self._attachments.restore(self.session_id, turn)
+        await self.services.wait_for_valid_lease()
+        turn = without_repetitions(await self.services.history.turn(self.live, self.loop))
+        return await self.services.attachments.restore(self.session_id, turn)
 
     def history(self) -> AsyncIterator[Message]:
         """The session's root messages, newest first."""
-        return self._history.root_messages_newest_first(self.live)
+        return self.services.history.root_messages_newest_first(self.live)
 
     async def summary(self) -> str | None:
         """The summary of the newest compaction."""
@@ -473,13 +474,13 @@ class LoopRun:
     async def context(self, max_messages: int) -> Sequence[Message]:
         """The messages that a model should get, oldest first."""
         self._require_tokens()
-        await self._wait_for_valid_lease()
-        placed = await self._history.context(self.live, max_messages)
-        return await self._attachments.restore(self.session_id, [each.message for each in placed])
+        await self.services.wait_for_valid_lease()
+        placed = await self.services.history.context(self.live, max_messages)
+        return await self.services.attachments.restore(self.session_id, [each.message for each in placed])
 
     async def compact(self, summary: str, keep_from: MessageId, *, tokens_before: int, tokens_after: int) -> None:
         """Record a compaction. Raises ValueError if there is nothing before that message, or no such message."""
-        up_to, archived = await self._history.extent_before(self.live, keep_from)
+        up_to, archived = await self.services.history.extent_before(self.live, keep_from)
         if not up_to:
             raise ValueError(f"nothing to summarize before message {keep_from} (session {self.session_id})")
         compaction = CompactionMade(
@@ -514,7 +515,7 @@ class LoopRun:
         """Settle the recorded calls that the agent left open, unless they wait. Returns whether one of them waits."""
         if not self.live.state.calls:
             return False
-        settle_unfinished(self, self._ids.new)
+        settle_unfinished(self, self.services.ids.new)
         return has_waiting(self)
 
     # --- writing --------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import structlog
 
 from dragoman.core import admission
-from dragoman.core.agent import Agent, AgentError, Paused
-from dragoman.core.answers import INTERRUPTED_RESULT, STOPPED_RESULT, settle_call
+from dragoman.core.agent import AgentError, Paused
+from dragoman.core.answers import FAILED_RUN_RESULT, INTERRUPTED_RESULT, STOPPED_RESULT, settle_call
 from dragoman.core.content import (
     AssistantMessage,
     Json,
@@ -19,7 +19,6 @@ from dragoman.core.content import (
 from dragoman.core.events import (
     Event,
     MessageAdded,
-    MessageClosed,
     RunParked,
     RunResumed,
     RunStarted,
@@ -28,17 +27,18 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.headless import output_error
-from dragoman.core.ids import CallId, LoopId, MessageId, RunId, UserId, fork_loop
+from dragoman.core.ids import MessageId, RunId, UserId
 from dragoman.core.open_calls import OpenCall
 from dragoman.core.session import SessionState
 from dragoman.engine.instrumentation.metrics import RUNS_ACTIVE, RUNS_STARTED, RUNS_STOPPED
 from dragoman.engine.instrumentation.tracing import run_span
-from dragoman.engine.runs.calls import CallingLoop, CallRunner, LeaseCheck
+from dragoman.engine.runs.calls import CallRunner
 from dragoman.engine.runs.error_text import describe_error
 from dragoman.engine.runs.fair_turns import FairTurns
+from dragoman.engine.runs.forks import close_loop
 from dragoman.engine.runs.loop_setup import LoopSetup, add_pending_inputs
 from dragoman.engine.runs.replays import is_replay
-from dragoman.engine.runs.run_context import LoopRun, LoopServices, StepLimitReached
+from dragoman.engine.runs.run_context import LeaseCheck, LoopRun, LoopServices, StepLimitReached
 from dragoman.engine.runs.time_limits import TimeLimits
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.services.served_agents import ServedAgents
@@ -48,7 +48,6 @@ from dragoman.ports.environment import Ids
 
 STOP_TIMEOUT_S = 5.0
 """How long a stopped agent or tool may take to end; then the run ends without it."""
-CANCELLED_BY_FAILED_RUN = "Tool call cancelled: the run failed"
 MAX_SCHEMA_ATTEMPTS = 3
 """Number of answers that an agent may give to match a schema."""
 
@@ -90,7 +89,7 @@ class Runner:
         self._shows_errors = shows_errors
         self._shows_model_errors = shows_model_errors
         self._services = LoopServices(
-            calls=CallRunner(ids, self._run_fork, self._close_fork, wait_for_valid_lease, self._restart_time_limit),
+            calls=CallRunner(ids, self._restart_time_limit),
             history=history,
             attachments=attachments,
             ids=ids,
@@ -299,31 +298,6 @@ class Runner:
                 return text_of(message.content)
         return ""
 
-    async def _run_fork(self, parent: CallingLoop, call: OpenCall, agent: Agent, after_crash: bool) -> str:
-        """Run the sub-agent of a call (`ForkRunner`)."""
-        assert isinstance(parent, LoopRun), "every loop is a LoopRun"
-        run = await self._setup.fork(parent, call, agent, self._services, after_crash=after_crash)
-        await agent.play(run)
-        while run.has_new_denials():
-            await agent.play(run)
-        run.finish()
-        if run.settle_unfinished():
-            raise Paused
-        texts = [
-            text_of(message.content)
-            for message in await self._history.turn(run.live, run.loop)
-            if isinstance(message, AssistantMessage)
-        ]
-        return next((text for text in reversed(texts) if text), "")
-
-    def _close_fork(self, parent: CallingLoop, call_id: CallId) -> None:
-        """Close what a sub-agent left open (`ForkCloser`): it failed, or caught an exception that it should not."""
-        live, loop = parent.live, fork_loop(call_id)
-        self._close_loop(live, parent.run_id, loop, "failed")
-        for call in reversed(live.state.calls_in_loop(loop)):
-            self._close_fork(parent, call.call.call_id)
-            parent.append((settle_call(call, "cancelled", CANCELLED_BY_FAILED_RUN, self._ids.new),))
-
     # --- ending ---------------------------------------------------------------------------------------------------
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
@@ -358,7 +332,7 @@ class Runner:
         """End a run whose agent has returned or failed."""
         if end.reason not in ("tool_use", "end_turn"):
             self._close_open(live, run_id, "completed" if end.reason in ("max_tokens", "refusal") else "failed")
-            live.append(admission.cancel_open_calls(live.state, CANCELLED_BY_FAILED_RUN, self._ids.new), run_id)
+            live.append(admission.cancel_open_calls(live.state, FAILED_RUN_RESULT, self._ids.new), run_id)
         self._write_run_stopped(live, run_id, end)
 
     def _on_timeout(self, task: asyncio.Task[None]) -> None:
@@ -415,13 +389,7 @@ class Runner:
     def _close_open(self, live: LiveSession, run_id: RunId, status: MessageStatus) -> None:
         """Close every open message with its content so far."""
         for loop in list(live.state.open_messages):
-            self._close_loop(live, run_id, loop, status)
-
-    def _close_loop(self, live: LiveSession, run_id: RunId, loop: LoopId, status: MessageStatus) -> None:
-        opened = live.state.open_messages.get(loop)
-        if opened is not None and not live.has_ended:
-            live.close_block(loop, run_id)
-            live.append((MessageClosed(message_id=opened.message_id, loop=loop, status=status),), run_id)
+            close_loop(live, run_id, loop, status)
 
 
 def _unanswerable(state: SessionState) -> list[OpenCall]:
