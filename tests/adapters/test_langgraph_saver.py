@@ -30,7 +30,7 @@ class StoredSession:
         self._store = store
         self._writing = writing
 
-    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+    async def keep(self, writes: Mapping[str, bytes | None], *, durable: bool = True) -> None:
         assert await commit_accepted(self._store, self._writing.append(kept=writes)) == [True]
 
     async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:

@@ -320,7 +320,7 @@ class MemoryRun:
             if message.loop == ROOT:
                 yield message
 
-    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+    async def keep(self, writes: Mapping[str, bytes | None], *, durable: bool = True) -> None:
         raise AssertionError("the rehearsal agent keeps nothing")
 
     async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:

@@ -124,8 +124,8 @@ class LangGraphAgent(FrameworkAgent):
         self._replaced = type(graph.checkpointer).__name__ if is_replaced else None
         self._is_stateless = graph.checkpointer is None
         self._tools: set[str] = set()
-        self._saver = RunSaver()
         self._graph = _guarded(graph, self._tools)
+        self._saver = RunSaver(self._graph.nodes)
         if self._own_saver is None:
             self._graph.checkpointer = self._saver
         self._field = self._input_field(graph)

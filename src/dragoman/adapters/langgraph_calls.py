@@ -141,7 +141,9 @@ class Calls:
         outcome: CallOutcome = "failed" if is_error else "done"
         if is_error and isinstance(recorded.answer, Decision) and not recorded.answer.granted:
             outcome = "denied"
-        await recorded.done(content, outcome=outcome, private=dump_result(self._serializer, value))
+        private = dump_result(self._serializer, value)
+        # The tool's task ends next in most cases. What may have effects after that waits until all this is durable.
+        await recorded.done(content, outcome=outcome, private=private, durable=False)
 
     async def answer(self, origin: str) -> None:
         """Settle a question or an approval that has no tool with its answer."""
@@ -174,4 +176,4 @@ class Calls:
         await self._keep_inside()
 
     async def _keep_inside(self) -> None:
-        await self._run.keep({self._key: msgspec.json.encode(self._inside) if self._inside else None})
+        await self._run.keep({self._key: msgspec.json.encode(self._inside) if self._inside else None}, durable=False)

@@ -55,7 +55,7 @@ class Places:
         place.head = await self.head(place.thread)
         if place.fork == place.head:
             place.fork = None
-        await self._run.keep({f"{self._below}now": msgspec.json.encode(place)})
+        await self._run.keep({f"{self._below}now": msgspec.json.encode(place)}, durable=False)
         return place, before
 
     async def _begin(self, first: str, turn: set[str], now: Place | None) -> tuple[Place, Sequence[Message]]:
@@ -95,7 +95,8 @@ class Places:
         turns[f"{below}{last.id}"] = _Turn(thread, checkpoint)
         oldest = sorted(turns, key=lambda key: turns[key].checkpoint)[:-KEPT_TURNS]
         writes: dict[str, bytes | None] = dict.fromkeys(oldest)
-        await self._run.keep({**writes, f"{below}{last.id}": msgspec.json.encode(turns[f"{below}{last.id}"])})
         if not keeps_all and isinstance(self._saver, Saver):
             kept = {turn.checkpoint for key, turn in turns.items() if key not in writes}
             await self._saver.drop_between(thread, kept, is_finished=True)
+        ended = msgspec.json.encode(turns[f"{below}{last.id}"])
+        await self._run.keep({**writes, f"{below}{last.id}": ended}, durable=False)

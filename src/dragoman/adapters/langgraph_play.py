@@ -18,6 +18,8 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langchain_core.utils.utils import LC_ID_PREFIX
 from langgraph.checkpoint.base import CheckpointMetadata
+from langgraph.constants import START, TASKS
+from langgraph.prebuilt import ToolNode
 
 from dragoman.adapters.langgraph_calls import Calls, Rules
 from dragoman.adapters.langgraph_messages import images_of, messages_in, texts_of, usage_of
@@ -36,8 +38,25 @@ PULL_PATH = "~__pregel_pull, "
 class RunSaver(Saver):
     """The saver of all runs: each writes to its own session."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: Mapping[str, Any]) -> None:
         super().__init__(_keeper)
+        self._nodes = nodes
+        """The nodes of the root graph."""
+
+    def must_be_durable(self, namespace: str, values: Mapping[str, Any], changed: Container[str]) -> bool:
+        """Whether the next superstep has a node that may have effects.
+
+        Only a tool node has none before the calls of its tools have been marked as started, durably.
+        """
+        triggered = {
+            name
+            for name, node in self._nodes.items()
+            if any(channel in changed and channel in values for channel in node.triggers)
+        }
+        triggered |= {send.node for send in values.get(TASKS, ())}
+        return bool(namespace) or not all(
+            name == START or isinstance(self._nodes[name].bound, ToolNode) for name in triggered
+        )
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""

@@ -4,12 +4,13 @@
     lg/THREAD/NAMESPACE/b/CHANNEL/VERSION        one channel's value: a checkpoint writes those that changed
     lg/THREAD/NAMESPACE/w/CHECKPOINT/TASK/INDEX  one write of a task
 
-A checkpoint is durable when `aput` returns, in one commit with the events of the log before it.
+A checkpoint is durable when `aput` returns, in one commit with the events of the log before it. The writes of a node
+are not yet when `aput_writes` returns, but never later than what is written after them, such as the checkpoint.
 """
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
@@ -33,6 +34,8 @@ from dragoman.core.refusals import StoreUnavailable
 T = TypeVar("T")
 ROOT_KEY = "lg/"
 PAGE_SIZE = 500
+TASK_RESULT = "__return__"
+"""The channel of a `@task`'s result. No checkpoint follows it: its entrypoint continues at once."""
 MAX_PART_CHARS = 100
 """A longer part of a key is replaced by its digest."""
 
@@ -40,8 +43,10 @@ MAX_PART_CHARS = 100
 class Keeper(Protocol):
     """The values of one session; `core.agent.Run` is one."""
 
-    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
-        """Keep values by key. They are durable when this returns."""
+    async def keep(self, writes: Mapping[str, bytes | None], *, durable: bool = True) -> None:
+        """Keep values by key. They are durable when this returns, or with `durable=False` before those of the next
+        call are. `kept` has them at once.
+        """
 
     async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
         """The values whose keys begin with `below`."""
@@ -187,13 +192,24 @@ class Saver(BaseCheckpointSaver[str]):
             self._dump(bare),
             self._dump(self.metadata_to_store(config, metadata)),
         )
-        writes = {
+        writes: dict[str, bytes | None] = {
             _key(thread, namespace, "b", channel, str(version)): _encode(self._dump(values[channel]))
             for channel, version in new_versions.items()
             if channel in values
         }
-        await _keep(self._of(thread), {**writes, _key(thread, namespace, "c", stored.id): _encode(stored)})
+        writes[_key(thread, namespace, "c", stored.id)] = _encode(stored)
+        await _keep(self._of(thread), writes, durable=self.must_be_durable(namespace, values, new_versions))
         return _config(thread, namespace, stored.id)
+
+    def must_be_durable(self, namespace: str, values: Mapping[str, Any], changed: Container[str]) -> bool:
+        """Whether a checkpoint has to be durable before its graph continues.
+
+        Args:
+            namespace: of its graph; empty for the root.
+            values: the values of its channels.
+            changed: the channels that the step before it changed.
+        """
+        return True
 
     def metadata_to_store(self, config: RunnableConfig, metadata: CheckpointMetadata) -> CheckpointMetadata:
         """A checkpoint's metadata, with the texts and numbers of its config, as all savers store it."""
@@ -211,7 +227,8 @@ class Saver(BaseCheckpointSaver[str]):
             index = WRITES_IDX_MAP.get(channel, place)
             write = StoredWrite(task_id, index, channel, self._dump(value), task_path)
             kept[_key(thread, namespace, "w", checkpoint_id, task_id, str(index))] = _encode(write)
-        await _keep(self._of(thread), kept)
+        is_result = any(channel == TASK_RESULT for channel, _ in writes)
+        await _keep(self._of(thread), kept, durable=is_result)
 
     # --- deleting and copying -------------------------------------------------------------------------------------
 
@@ -411,9 +428,9 @@ async def _checkpoints(keeper: Keeper, below: str) -> AsyncIterator[StoredCheckp
             yield _CHECKPOINT.decode(value)
 
 
-async def _keep(keeper: Keeper, writes: Mapping[str, bytes | None]) -> None:
+async def _keep(keeper: Keeper, writes: Mapping[str, bytes | None], *, durable: bool = True) -> None:
     try:
-        await keeper.keep(writes)
+        await keeper.keep(writes, durable=durable)
     except StoreUnavailable as error:
         raise StaleWriter("this server has lost the session") from error
 
@@ -421,4 +438,4 @@ async def _keep(keeper: Keeper, writes: Mapping[str, bytes | None]) -> None:
 async def _remove(keeper: Keeper, keys: Iterable[str]) -> None:
     gone: dict[str, bytes | None] = dict.fromkeys(keys)
     if gone:
-        await _keep(keeper, gone)
+        await _keep(keeper, gone, durable=False)

@@ -170,7 +170,7 @@ class Play:
             value = StepValue(result.last_agent.name, ({"role": "assistant", "content": text},))
             await self._run.end_step(private=msgspec.to_builtins(value))
         if self._is_state_kept:
-            await self._run.keep({STATE_KEY: None})
+            await self._run.keep({STATE_KEY: None}, durable=False)
 
     # --- the state that is kept -------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class Play:
                 nested=self._record.nested,
                 state=encoded,
             )
-            await self._run.keep({STATE_KEY: encode_json(stored)})
+            await self._run.keep({STATE_KEY: encode_json(stored)}, durable=False)  # the start of a call waits for it
         except (UserError, TypeError, ValueError) as error:
             log.warning("run state cannot be stored", session_id=self._run.session_id, error=str(error))
         else:

@@ -165,13 +165,16 @@ class Recorded(Protocol):
             RuntimeError: the step in which it was recorded has not ended, or the call has its result.
         """
 
-    async def done(self, result: Json, *, outcome: CallOutcome = "done", private: Json = None) -> None:
+    async def done(
+        self, result: Json, *, outcome: CallOutcome = "done", private: Json = None, durable: bool = True
+    ) -> None:
         """Settle the call with its result, durably.
 
         Args:
             result: a string or blocks as the model reads them, or any JSON.
             outcome: anything but `done` marks the result as an error.
             private: what the agent needs back with the result, and nobody else sees (`ToolMessage.private`).
+            durable: False returns at once, as for `Run.keep`.
 
         Raises:
             RuntimeError: as for `start`.
@@ -310,11 +313,16 @@ class Run(Protocol):
             AgentError: `max_steps`, if the run has no step left.
         """
 
-    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+    async def keep(self, writes: Mapping[str, bytes | None], *, durable: bool = True) -> None:
         """Keep values with the session, by key, in one commit with what the run has written before. None removes one.
 
         They are durable when this returns. No client ever sees them, branches do not affect them, and they are deleted
         with the session. A run that lost its session to another server can write none.
+
+        Args:
+            writes: the values.
+            durable: False returns at once. The values are durable a few milliseconds later, and never after anything
+                that the run writes next: a crash keeps a prefix of what a run has written. `kept` returns them.
 
         Raises:
             ValueError: a key or a value is not valid: see `check_kept`.

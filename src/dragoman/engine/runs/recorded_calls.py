@@ -37,7 +37,7 @@ class RecordingLoop(Protocol):
     answers: Mapping[CallId, ToolMessage]
     """The answers that open calls of the loop have, as they were sent."""
 
-    def append(self, events: Sequence[Event]) -> int:
+    def append(self, events: Sequence[Event], *, urgent: bool = True) -> int:
         """Add events of this run to the log. Raises CancelledError if the run is over."""
 
     def storable_private(self, private: Json) -> Json | msgspec.UnsetType:
@@ -94,12 +94,15 @@ class RecordedCall:
         seq = self._run.append((CallStarted(call_id=self.call.call_id, internal=opened.internal),))
         await self._run.live.until_durable(seq)
 
-    async def done(self, result: Json, *, outcome: CallOutcome = "done", private: Json = None) -> None:
-        """Settle the call; its result is durable when this returns."""
+    async def done(
+        self, result: Json, *, outcome: CallOutcome = "done", private: Json = None, durable: bool = True
+    ) -> None:
+        """Settle the call; its result is durable when this returns, unless `durable` is false."""
         opened = self._opened()
-        seq = self._run.append((self._settled(opened, result, outcome, private),))
+        seq = self._run.append((self._settled(opened, result, outcome, private),), urgent=durable)
         TOOL_CALLS.labels(outcome=outcome).inc()
-        await self._run.live.until_durable(seq)
+        if durable:
+            await self._run.live.until_durable(seq)
 
     def wait(self, kind: WaitKind, *, note: Json = None, repeat: bool = False) -> None:
         """Let the call wait for the application. Where nobody can be asked, it is denied instead."""

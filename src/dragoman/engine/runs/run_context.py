@@ -238,7 +238,7 @@ class LoopRun:
 
     def stage(self, name: str | None) -> None:
         """Enter a stage of the work."""
-        self.append((StageChanged(stage=name, loop=self.loop),))
+        self.append((StageChanged(stage=name, loop=self.loop),), urgent=False)
 
     def share(self, state: Json) -> None:
         """Replace the shared state. Raises ValueError if it is too deep."""
@@ -295,7 +295,8 @@ class LoopRun:
             self._message = MessageId(self.services.ids.new())
             self._block_count = 0
             self._is_internal = internal
-            self.append((MessageOpened(message_id=self._message, loop=self.loop, internal=internal),))
+            opened = MessageOpened(message_id=self._message, loop=self.loop, internal=internal)
+            self.append((opened,), urgent=False)  # its first content follows, or its end
         return self._message
 
     def _require_tokens(self) -> None:
@@ -390,7 +391,7 @@ class LoopRun:
             internal=self._is_internal,
         )
         events.append(closed)
-        self.append(events)
+        self.append(events, urgent=False)  # a call starts next, or the run ends, or the next step begins
         self._message = None
         if self.budget is not None and usage is not None:
             await self.budget.count(usage)
@@ -443,10 +444,10 @@ class LoopRun:
             return msgspec.UNSET
         return value
 
-    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+    async def keep(self, writes: Mapping[str, bytes | None], *, durable: bool = True) -> None:
         """Keep values with the session, in one commit with what the run has written before."""
         self._active_run()
-        await self.kept_values.keep(writes)
+        await self.kept_values.keep(writes, durable=durable)
 
     async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
         """The values kept with the session whose keys begin with `below`."""
@@ -520,14 +521,14 @@ class LoopRun:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def append(self, events: Sequence[Event]) -> int:
+    def append(self, events: Sequence[Event], *, urgent: bool = True) -> int:
         """Add events of this run to the log. Returns the last one's number.
 
         Raises:
             CancelledError: the run is over.
         """
         self._active_run()
-        return self.live.append(events, self.run_id)
+        return self.live.append(events, self.run_id, urgent=urgent)
 
     def _active_run(self) -> ActiveRun:
         """The run, if it is still active; after its end, an agent that continues may not write to the next one."""

@@ -38,18 +38,20 @@ class KeptValues:
         self._written = 0
         """Bytes written since. A value that is written again counts twice until the store is asked again."""
 
-    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+    async def keep(self, writes: Mapping[str, bytes | None], *, durable: bool = True) -> None:
         """Write values; see `core.agent.Run.keep`."""
         size = check_kept(writes, self.limits.value_bytes)
         limit = self.limits.session_bytes
         if (self._size or 0) + self._written + size > limit:
             raise AgentError("kept_limit", "The agent keeps too much for this session")
         self._written += size
-        await self._live.keep(writes)  # nothing is awaited before: the events of this moment are in the same commit
-        if self._size is None or self._written > limit // SIZE_CHECKS:
+        # nothing is awaited before: the events of this moment are in the same commit
+        await self._live.keep(writes, durable=durable)
+        if durable and (self._size is None or self._written > limit // SIZE_CHECKS):
             self._written = 0
             self._size = await self._log.kept_size(self._live.state.session_id)
 
     async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
         """Read values; see `core.agent.Run.kept`."""
+        await self._live.until_kept()
         return await self._log.kept(self._live.state.session_id, below, after, limit)

@@ -22,6 +22,9 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.environment import Clock
 from dragoman.ports.log import Append, IdempotencyRecord, Snapshot
 
+LAZY_COMMIT_S = 0.02
+"""For how long what is not urgent waits for a commit of something else."""
+
 
 # Large: what one session is made of, in slots.
 class LiveSession:
@@ -32,6 +35,7 @@ class LiveSession:
         "_clock",
         "_committer",
         "_end_reason",
+        "_lazy_commit",
         "_outbox",
         "blocks",
         "claimed_until",
@@ -82,6 +86,8 @@ class LiveSession:
         self._outbox = Outbox(durable.seq)
         self._committer = committer
         self._clock = clock
+        self._lazy_commit: asyncio.TimerHandle | None = None
+        """When what is not urgent is committed, if it was gathered since the last commit."""
 
     # --- loading --------------------------------------------------------------------------------------------------
 
@@ -178,9 +184,20 @@ class LiveSession:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def append(
-        self, events: Sequence[Event], run_id: RunId | None, *, idempotency_record: IdempotencyRecord | None = None
+        self,
+        events: Sequence[Event],
+        run_id: RunId | None,
+        *,
+        idempotency_record: IdempotencyRecord | None = None,
+        urgent: bool = True,
     ) -> int:
         """Add events to the log; they become visible once they are durable. Returns the last one's number.
+
+        Args:
+            events: the events.
+            run_id: the run that they belong to.
+            idempotency_record: stored in the same commit.
+            urgent: False leaves them to the commit of what is written next, if it follows within `LAZY_COMMIT_S`.
 
         Raises:
             Exception: as `raise_if_ended`.
@@ -199,25 +216,40 @@ class LiveSession:
             if type(event) is RunStarted:
                 self.starts_run = True
             remember(logged, len(payload))
-        self.schedule_commit()
+        self.schedule_commit() if urgent else self._schedule_commit_later()
         return state.seq
 
-    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+    async def keep(self, writes: Mapping[str, bytes | None], *, durable: bool = True) -> None:
         """Keep values with the session, in one commit with what was appended before. They are durable on return.
+
+        With `durable=False` they are so later, in the commit of what is written next; see `until_kept`.
 
         Raises:
             Exception: as `raise_if_ended`.
         """
         self.raise_if_ended()
-        kept = self._outbox.keep(writes)
-        self.schedule_commit()
-        await asyncio.shield(kept)  # several callers share it
+        self._outbox.keep(writes)
+        if durable:
+            await self.until_kept()
+        else:
+            self._schedule_commit_later()
+
+    async def until_kept(self) -> None:
+        """Wait until all kept values are durable. Raises as `raise_if_ended`, if they never will be."""
+        if (kept := self._outbox.kept_waiter) is not None:
+            self.schedule_commit()
+            await asyncio.shield(kept)  # several callers share it
 
     def schedule_commit(self) -> None:
         """Have the committer write what gathered here."""
         if not self.is_dirty and self._end_reason is None:
             self.is_dirty = True
             self._committer.schedule(self)
+
+    def _schedule_commit_later(self) -> None:
+        """Have the committer write what gathered here after a short time, unless it does so before."""
+        if not self.is_dirty and self._lazy_commit is None:
+            self._lazy_commit = asyncio.get_running_loop().call_later(LAZY_COMMIT_S, self.schedule_commit)
 
     def open_block(self, message_id: MessageId, index: int, kind: StreamedBlockKind, loop: LoopId) -> OpenBlock:
         """Begin a block that grows."""
@@ -246,6 +278,9 @@ class LiveSession:
     def collect(self) -> Sequence[Append]:
         """Return what is to be committed, in one commit; see `Outbox.collect`."""
         self.is_dirty = self.starts_run = False
+        if self._lazy_commit is not None:
+            self._lazy_commit.cancel()
+            self._lazy_commit = None
         if self._end_reason is not None:
             return ()
         appends = self._outbox.collect(self.state, self.epoch, self.blocks.values())
@@ -338,6 +373,8 @@ class LiveSession:
         """
         while self.durable_cursor.seq < seq:
             self.raise_if_ended()
+            if self._lazy_commit is not None:
+                self.schedule_commit()
             await self.next_commit()
 
     def next_commit(self) -> "asyncio.Future[None]":

@@ -89,7 +89,17 @@ class Outbox:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is gathered and nothing is in flight."""
-        return not (self._in_flight or self._records or self._kept_waiter or self._kept_waiter_in_flight)
+        return not (self._in_flight or self.has_gathered or self._kept_waiter_in_flight)
+
+    @property
+    def has_gathered(self) -> bool:
+        """Whether there are events or kept values that were not collected yet."""
+        return bool(self._records or self._kept_waiter)
+
+    @property
+    def kept_waiter(self) -> "asyncio.Future[None] | None":
+        """Completes when all kept values are durable; None: they are."""
+        return self._kept_waiter or self._kept_waiter_in_flight
 
     def begin_session(self, name: str | None) -> None:
         """Have the next append create the session."""
@@ -123,12 +133,11 @@ class Outbox:
         """Store an idempotency record with the events."""
         self._idempotency_records.append(record)
 
-    def keep(self, writes: Mapping[str, bytes | None]) -> "asyncio.Future[None]":
-        """Keep values with the session. Returns a future that completes when they are durable."""
+    def keep(self, writes: Mapping[str, bytes | None]) -> None:
+        """Keep values with the session."""
         if self._kept_waiter is None:
             self._kept_waiter = asyncio.get_running_loop().create_future()
         self._kept |= writes
-        return self._kept_waiter
 
     def close_block(self, block: OpenBlock, after: int) -> None:
         """Add the last pieces of a block. The event that closes it comes next."""
