@@ -237,6 +237,17 @@ async def test_data_is_text_for_the_agent_and_images_and_files_are_what_they_are
     assert (await bare.error("SendMessage", {"message": message([image])}))[0] == -32005
 
 
+@requirement("a2a:send:parts")
+async def test_a_history_that_ag2_repeats_is_left_out_in_a_context_that_has_it(alice: A2aClient) -> None:
+    """AG2 1.2 sends the whole conversation with every message, beside the context's ID."""
+    events = [{"parts": [{"type": "text", "text": "one"}], "kind": "user_input"}]
+    history = {"data": {"events": events}, "mediaType": "application/vnd.ag2.history+json"}
+    first = await alice.send("one")
+    task = await alice.send([{"text": "two"}, history], contextId=first["contextId"])
+    assert (said(task), task["history"][0]["parts"]) == ("You said: two", [{"text": "two", "mediaType": "text/plain"}])
+    assert "one" in said(await alice.send([{"text": "two"}, history])), "a new context has no other history"
+
+
 @requirement("a2a:task:states")
 @pytest.mark.parametrize(
     ("steps", "state", "reason"),

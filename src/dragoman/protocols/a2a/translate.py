@@ -47,6 +47,8 @@ TASK = "task"
 """The member of a run's metadata with the task that it continues, though it brings a message."""
 OUTPUT_MODES = ("text/plain", "application/json", "image/png", "image/jpeg")
 _READABLE_MODES = frozenset({"", "text/plain", "text/*", "*/*", "text", "application/json", *OUTPUT_MODES})
+REPEATED_HISTORY = "application/vnd.ag2.history+json"
+"""The media type of a part in which AG2's client repeats the whole conversation with every message."""
 _DATA_URI = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 
 STATES: Mapping[StopReason, wire.State] = {
@@ -72,7 +74,7 @@ def check_configuration(configuration: wire.Configuration) -> None:
 
 
 def user_input(message: wire.Message) -> UserInput:
-    """A message as input of the core.
+    """A message as input of the core. A history that it repeats is left out if it names a context, which has it.
 
     Raises:
         InvalidParams: a part has no value, or several.
@@ -80,7 +82,11 @@ def user_input(message: wire.Message) -> UserInput:
         LimitExceeded: there are too many parts.
     """
     check_block_count(message.parts, path="message.parts")
-    blocks = [_block_of(part, f"message.parts[{place}]") for place, part in enumerate(message.parts)]
+    blocks = [
+        _block_of(part, f"message.parts[{place}]")
+        for place, part in enumerate(message.parts)
+        if not (place and message.context_id and part.media_type == REPEATED_HISTORY)
+    ]
     is_text = len(blocks) == 1 and isinstance(blocks[0], core.Text)
     return UserInput(
         content=core.text_of(tuple(blocks)) if is_text else tuple(blocks),
