@@ -124,6 +124,16 @@ async def test_a_tool_of_the_page_is_run_and_its_value_is_kept(browser: Browser)
     await browser.check(seen)
 
 
+@requirement("ai-sdk:stream:chunks", "ai-sdk:history:equal")
+async def test_a_call_of_an_mcp_server_has_a_result_in_every_version(browser: Browser) -> None:
+    """`ai` 5 looks for its part among those of the agent's own tools if the result is not marked, too."""
+    page = await browser.load()
+    found = {"mcp": {"server": "maps", "name": "find", "input": {"q": "x"}, "output": {"n": 2}}}
+    seen = await page.send(script(found, {"say": "Found."}))
+    assert (seen.error, seen.text, seen.part("dynamic-tool")["output"]) == (None, "Found.", {"n": 2})
+    await browser.check(seen)
+
+
 @requirement("ai-sdk:answers:approval", "ai-sdk:version:5", "ai-sdk:history:waiting")
 @pytest.mark.parametrize("approved", [True, False])
 async def test_an_approval_is_asked_for_and_obeyed_even_after_a_reload(browser: Browser, approved: bool) -> None:

@@ -65,7 +65,8 @@ class _Call(NamedTuple):
 
     kind: CallKind
     call: core.Call
-    is_dynamic: bool
+    dynamic: Chunk
+    """The mark of a call of an MCP server. `ai` 5 needs it on each of its chunks."""
     has_approval: bool = False
     """Whether the user is asked about it."""
     question: str | None = None
@@ -288,10 +289,9 @@ class TurnChunks:
 
     def _call(self, opened: CallOpened) -> list[Chunk]:
         call, kind = opened.call, opened.kind
-        self._calls[call.call_id] = _Call(kind, call, is_dynamic=opened.server is not None)
-        flags: Chunk = {"providerExecuted": True} if kind in SERVERS_OWN else {}
-        if opened.server is not None:
-            flags["dynamic"] = True
+        dynamic: Chunk = {} if opened.server is None else {"dynamic": True}
+        self._calls[call.call_id] = _Call(kind, call, dynamic)
+        flags: Chunk = {**({"providerExecuted": True} if kind in SERVERS_OWN else {}), **dynamic}
         chunks = _input(call, flags, is_complete=not self._is_repeated(kind), is_repeat=opened.repeat)
         if kind == "permission":
             chunks += self._approval_request(call.call_id)
@@ -318,9 +318,8 @@ class TurnChunks:
             question = msgspec.structs.replace(asked, call_id=CallId(part_id))
             return _input(question, {}, is_complete=not self._is_repeated(kind))
         self._calls[call_id] = known._replace(kind=kind)
-        flags: Chunk = {"providerExecuted": False}  # clients send no answers to calls of the server's own
-        if known.is_dynamic:
-            flags["dynamic"] = True
+        # Clients send no answers to calls of the server's own.
+        flags: Chunk = {"providerExecuted": False, **known.dynamic}
         if self._is_repeated(kind):
             return _input(asked, flags, is_complete=False)
         complete = _input(asked, flags, is_complete=True, is_repeat=parked.is_repeat)[-1]
@@ -354,15 +353,13 @@ class TurnChunks:
         call = self._calls.pop(result.call_id, None)
         if call is None:
             return []
-        own: Chunk = {"toolCallId": result.call_id}
+        own: Chunk = {"toolCallId": result.call_id, **call.dynamic}
         text = core.text_of(result.content)
         if call.question is not None:
-            return [
-                {"type": "tool-output-error", "toolCallId": each, "errorText": text, **flags}
-                for each, flags in ((call.question, {}), (result.call_id, {"providerExecuted": True}))
-            ]
+            closed = ({"toolCallId": call.question}, {**own, "providerExecuted": True})
+            return [{"type": "tool-output-error", "errorText": text, **each} for each in closed]
         if settled.outcome == "denied" and call.has_approval and self._client_version != 5:
-            return [{"type": "tool-output-denied", **own}]
+            return [{"type": "tool-output-denied", "toolCallId": result.call_id}]
         flags: Chunk = {} if call.kind in ("client", "question") else {"providerExecuted": True}
         if settled.outcome == "done":
             return [{"type": "tool-output-available", **own, "output": output_of(result), **flags}]
