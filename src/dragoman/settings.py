@@ -338,6 +338,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         doc("interval at which growing turns are also sent whole over Blade, as `sync` patches; 0 for never", ge=0),
     ] = 0
+    blade_unauthenticated_per_address: Annotated[
+        int,
+        doc(
+            "open Socket.IO connections per address that have not shown a key; beyond it the oldest is closed;"
+            " 0 for no limit",
+            ge=0,
+        ),
+    ] = 500
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], doc("lowest level that is logged")] = "info"
     log_format: Annotated[

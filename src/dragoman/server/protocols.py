@@ -293,6 +293,7 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
         ),
         admit_stream=access.admit_stream,
         patches=PatchOptions(settings.blade_full_content, settings.blade_sync_patch_ms / 1000),
+        unauthenticated_per_address=settings.blade_unauthenticated_per_address,
     )
     return MountedProtocol(
         routes=[Mount("/socket.io", app=blade.socket_server), Mount("/api", app=context.guard(blade.rest, "blade"))],

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
-from dragoman.protocols.blade.socket import server as socket_server_module
+from dragoman.protocols.blade.socket import unauthenticated
 from dragoman.protocols.blade.socket.server import MAX_CONNECT_PACKET_CHARS, SocketServer
 from dragoman.server.runner import MAX_WEBSOCKET_MESSAGE_BYTES
 from tests.protocols.blade.client import RestClient, SocketClient, socket_client
@@ -244,7 +244,7 @@ async def test_who_shows_no_key_is_not_read_at_length(alice: RestClient) -> None
 async def test_connections_without_a_key_are_limited_and_the_newest_can_still_show_one(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_server_module, "MAX_UNAUTHENTICATED", 3)
+    monkeypatch.setattr(unauthenticated, "MAX_UNAUTHENTICATED", 3)
     polling = "/socket.io/?EIO=4&transport=polling"
     async with running_socket_server(tmp_path) as server:
         url = url_of(server)

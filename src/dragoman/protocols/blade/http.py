@@ -34,6 +34,7 @@ class Blade:
         areas: the endpoints of REST besides those of sessions.
         admit_stream: counts a connection against its user's limit.
         patches: how growing turns are sent.
+        unauthenticated_per_address: how many connections without a key an address may have open; 0 for any number.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Blade:
         areas: Sequence[BladeHandlers],
         admit_stream: AdmitStream,
         patches: PatchOptions,
+        unauthenticated_per_address: int,
     ) -> None:
         areas = (
             ServerHandlers(engine, server_info, key_ring),
@@ -67,6 +69,7 @@ class Blade:
             on_connect=rooms.on_connect,
             on_disconnect=rooms.on_disconnect,
             admit=admit_stream,
+            unauthenticated_per_address=unauthenticated_per_address,
         )
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ because the library's own way of sending takes some 35 µs for each socket.
 import asyncio
 import logging
 import re
+import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -29,8 +30,10 @@ from dragoman.core.refusals import LimitReached, Refused, Unavailable
 from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.authentication import Authenticator
+from dragoman.engine.services.keys import client_network
 from dragoman.protocols.blade.errors import ERROR_TABLE, InvalidPacket
 from dragoman.protocols.blade.rest.endpoints import write_error
+from dragoman.protocols.blade.socket.unauthenticated import CONNECT_TIMEOUT_S, UnauthenticatedConnections
 from dragoman.protocols.kit.app import actor_of, address_of
 from dragoman.protocols.kit.body import header, read_body, release_body
 from dragoman.protocols.kit.decoding import replace_lone_surrogates
@@ -48,13 +51,10 @@ MAX_BINARY_PARTS = 16
 """The binary messages that an event may have; together they are limited as one message is."""
 MAX_CONNECT_PACKET_CHARS = 16 * 1024
 """The limit for packets of clients that have not shown a key yet."""
-MAX_UNAUTHENTICATED = 4000
-"""Connections without a key that are open at the same time; beyond it the oldest is closed. Each takes some 12 KB, for
-up to 25 s after its end, because the library still waits for its next ping: a flood of them takes more memory."""
-CONNECT_TIMEOUT_S = 30.0
-"""How long a connection may stay open without a key."""
 MAX_REMEMBERED_CHATS = 1000
 """How many of the chats that a socket started are remembered."""
+KEPT_HEADERS = frozenset({b"x-request-id"})
+"""The headers of a handshake that are kept with its connection."""
 UNAUTHORIZED = "Unauthorized"
 RESERVED_EVENTS = frozenset({"connect", "disconnect", "connect_error", "*"})
 """The names of the library's own handlers, which it would also call for clients' events."""
@@ -70,6 +70,8 @@ BINARY_PARTS_ERROR: JsonObject = {"code": "bad_request", "message": "the event h
 INVALID_PACKET_CODE = 1002  # protocol error
 PACKET_TYPES = frozenset("0123456b")
 """The first characters of Engine.IO's packets, from `open` to `noop`, and of binary data as text."""
+UPGRADE_PACKET = "5"
+"""What ends the upgrade from polling to a WebSocket. The library answers each, without a limit."""
 _EVENT_PREFIX = re.compile(r"2([0-9]{1,15})?\[")
 """The beginning of an event, with the number of its acknowledgement."""
 
@@ -111,6 +113,10 @@ class _EngineIOConnection(Protocol):
     queue: "asyncio.Queue[packet.Packet | None]"
     closed: bool
     closing: bool
+    last_ping: float | None
+
+    def schedule_ping(self) -> None:
+        """Ping the client after an interval, unless the last ping is None."""
 
     async def close(self, wait: bool = True, abort: bool = False) -> None:
         """Close it."""
@@ -217,36 +223,66 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
     library's own handlers, and malformed events are acknowledged too.
     """
 
-    def __init__(self, *, connect_timeout_s: float, **options: object) -> None:
+    def __init__(self, *, unauthenticated_per_address: int, connect_timeout_s: float, **options: object) -> None:
         super().__init__(**options)
-        self._connect_timeout_s = connect_timeout_s
         self._tasks = BackgroundTasks()
         self._detached_events: Counter[str] = Counter()
-        self._unauthenticated: dict[str, asyncio.TimerHandle] = {}
-        """The timers that close connections without a key, the oldest first."""
+        self._unauthenticated = UnauthenticatedConnections(
+            self._close_if_unauthenticated, per_address=unauthenticated_per_address, timeout_s=connect_timeout_s
+        )
 
     async def _handle_eio_connect(self, eio_sid: str, environ: Mapping[str, Any]) -> None:
-        await super()._handle_eio_connect(eio_sid, environ)
-        close_later = asyncio.get_running_loop().call_later
-        self._unauthenticated[eio_sid] = close_later(self._connect_timeout_s, self._close_if_unauthenticated, eio_sid)
-        if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
-            self._close_if_unauthenticated(next(iter(self._unauthenticated)))
+        scope = environ["asgi.scope"]
+        # the library keeps it as long as the connection: without the request, whose head may have 64 KiB
+        kept = {
+            "client": scope.get("client"),
+            "headers": [each for each in scope["headers"] if each[0] in KEPT_HEADERS],
+        }
+        await super()._handle_eio_connect(eio_sid, {"asgi.scope": kept})
+        self.eio.sockets[eio_sid].last_ping = None  # no ping yet: its task would keep a closed connection for 25 s
+        self._expect_key(eio_sid)
 
     async def _handle_connect(self, eio_sid: str, namespace: str | None, data: Json) -> None:
         await super()._handle_connect(eio_sid, namespace, data)
-        if self.manager.sid_from_eio_sid(eio_sid, "/") is not None:
-            self._forget_unauthenticated(eio_sid)
+        connection: _EngineIOConnection | None = self.eio.sockets.get(eio_sid)
+        if connection is None or self.manager.sid_from_eio_sid(eio_sid, "/") is None:
+            return
+        self._unauthenticated.discard(eio_sid)
+        connection.last_ping = time.time()
+        connection.schedule_ping()
+
+    async def _handle_disconnect(self, eio_sid: str, namespace: str | None, reason: str | None = None) -> None:
+        await super()._handle_disconnect(eio_sid, namespace, reason)
+        self._expect_key(eio_sid)
+
+    async def disconnect(self, sid: str, namespace: str | None = None, ignore_queue: bool = False) -> None:
+        """Disconnect a client, whose connection stays open for some time, as after its own packet `disconnect`."""
+        eio_sid = self.manager.eio_sid_from_sid(sid, namespace or "/")
+        await super().disconnect(sid, namespace, ignore_queue)
+        self._expect_key(eio_sid)
 
     async def _handle_eio_disconnect(self, eio_sid: str, reason: str) -> None:
-        self._forget_unauthenticated(eio_sid)
         await super()._handle_eio_disconnect(eio_sid, reason)
+        self._unauthenticated.discard(eio_sid)
 
-    def _forget_unauthenticated(self, eio_sid: str) -> None:
-        timer = self._unauthenticated.pop(eio_sid, None)
-        if timer is not None:
-            timer.cancel()
+    def _expect_key(self, eio_sid: str | None) -> None:
+        """Count an open connection as one without a key."""
+        connection: _EngineIOConnection | None = self.eio.sockets.get(eio_sid)
+        if eio_sid is None or connection is None or connection.closing or connection.closed:
+            return
+        if self.manager.sid_from_eio_sid(eio_sid, "/") is None:
+            self._unauthenticated.add(eio_sid, client_network(address_of(self.environ[eio_sid]["asgi.scope"])))
+
+    async def _wait_for_reader(self, eio_sid: str) -> None:
+        """Wait while a client has not read the answers to its last events, and read no more from it meanwhile."""
+        connection: _EngineIOConnection | None = self.eio.sockets.get(eio_sid)
+        if connection is None:
+            return
+        while connection.queue.qsize() > SLOW_QUEUE_EVENTS and not connection.closed:  # noqa: ASYNC110  # no event tells
+            await asyncio.sleep(DRAIN_CHECK_INTERVAL_S)
 
     async def _handle_eio_message(self, eio_sid: str, data: str | bytes) -> None:
+        await self._wait_for_reader(eio_sid)
         if len(data) > MAX_CONNECT_PACKET_CHARS and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
             self._close_if_unauthenticated(eio_sid)
             return
@@ -300,7 +336,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
             await self._send_packet(eio_sid, self.packet_class(ACK, data=[payload], id=number))
 
     def _close_if_unauthenticated(self, eio_sid: str) -> None:
-        self._forget_unauthenticated(eio_sid)
+        self._unauthenticated.discard(eio_sid)
         connection = self.eio.sockets.get(eio_sid)
         if connection is not None and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
             connection.queue.put_nowait(None)  # closes the connection, even if its client does not cooperate
@@ -314,14 +350,18 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
 def _ending_at_invalid_packet(receive: Receive) -> Receive:
     """Wrap a WebSocket's `receive` so that a frame that is not an Engine.IO packet ends the connection.
 
-    The library would log a traceback for it.
+    The library would log a traceback for it. A second end of the upgrade is no packet either.
     """
+    allowed = PACKET_TYPES
 
     async def receive_packet() -> Message:
+        nonlocal allowed
         message = await receive()
         text = message.get("text") if message["type"] == "websocket.receive" else None
-        if text is not None and text[:1] not in PACKET_TYPES:
+        if text is not None and text[:1] not in allowed:
             return {"type": "websocket.disconnect", "code": INVALID_PACKET_CODE}
+        if text is not None and text[:1] == UPGRADE_PACKET:
+            allowed = PACKET_TYPES - {UPGRADE_PACKET}
         return message
 
     return receive_packet
@@ -342,6 +382,7 @@ class SocketServer:
         on_connect: Callable[[Socket], None],
         on_disconnect: Callable[[Socket], None],
         admit: Callable[[Principal], Callable[[], None]],
+        unauthenticated_per_address: int,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
         self._authenticator = authenticator
@@ -353,6 +394,7 @@ class SocketServer:
         self._is_closed = False
         self._open_streams = STREAMS_OPEN.labels(protocol="blade")
         self._server = _HardenedAsyncServer(
+            unauthenticated_per_address=unauthenticated_per_address,
             connect_timeout_s=connect_timeout_s,
             async_mode="asgi",
             async_handlers=False,  # "Events of one socket are handled strictly one after the other" (section 6)
@@ -400,7 +442,8 @@ class SocketServer:
         is_known = self._server.manager.sid_from_eio_sid(request.query_params.get("sid", ""), "/") is not None
         body = await read_body(request, MAX_MESSAGE_BYTES if is_known else MAX_CONNECT_PACKET_CHARS)
         packets = body.removeprefix(b"d=").split(b"\x1e")
-        if body and any(each[:1].isascii() and each[:1].decode() not in PACKET_TYPES for each in packets):
+        allowed = PACKET_TYPES - {UPGRADE_PACKET}
+        if body and any(each[:1].isascii() and each[:1].decode() not in allowed for each in packets):
             raise InvalidPacket
         headers = [
             each for each in request.scope["headers"] if each[0] not in (b"content-length", b"transfer-encoding")
