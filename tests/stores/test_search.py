@@ -389,6 +389,25 @@ async def test_a_user_with_many_searches_is_refused_more_and_others_are_not(sqli
             assert (await store.recent(ANN, "t", 0, 10)).total == 1
 
 
+async def test_a_search_that_nobody_waits_for_counts_no_more(sqlite_database: Database) -> None:
+    store = SqliteLog(sqlite_database)
+    await new_session_in(store)
+    with set_at_the_end() as release:
+        ACTOR.set(Actor(ANN))
+        first = asyncio.create_task(sqlite_database.search(lambda _: release.wait(DEADLINE_S)))
+        rest = [asyncio.create_task(store.recent(ANN, "t", 0, 10)) for _ in range(MAX_SEARCHES_PER_USER - 1)]
+        await asyncio.sleep(0)
+        for search in rest:
+            search.cancel()
+        await asyncio.wait(rest)
+        another = asyncio.create_task(store.recent(ANN, "t", 0, 10))
+        await asyncio.sleep(0)
+        release.set()
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await another).total == 1
+            assert await first
+
+
 async def test_users_take_turns_when_they_read() -> None:
     """A user's reads that wait are executed one by one between those of the others."""
     threads: FairThreads[StringIO] = FairThreads(1, "test", connect=StringIO, run=lambda _, work, __: work())
