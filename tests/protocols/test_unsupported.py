@@ -1,6 +1,6 @@
 """What an agent does not support is refused before the run, by every protocol in its own terms; nothing is left behind.
 
-`rehearsal-bare` accepts neither images nor tools of the application.
+`rehearsal-bare` accepts neither images nor tools of the application, and the model of `reader` gets no files.
 """
 
 import json
@@ -10,6 +10,8 @@ from uuid import uuid4
 
 import pytest
 
+from dragoman import Agent
+from dragoman.testing import Scripted
 from tests.protocols.aap.client import AapClient, assert_refusal, client_tool, user
 from tests.protocols.agentscope.client import AgentScopeClient, request_body, tool
 from tests.protocols.agui.endpoint import Endpoint, an_input
@@ -21,13 +23,25 @@ from tests.servers import SocketServer, running_socket_server
 
 Json = Any
 URL = "https://example.org/x.png"
+FILE = "data:application/pdf;base64,aGk="
 PAINT = {"name": "paint", "description": "", "parameters": {"type": "object"}}
+
+
+class TextModel(Scripted):
+    """A model that gets neither images nor files."""
+
+    accepts_images = accepts_files = False
 
 
 @pytest.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
-    async with running_socket_server(tmp_path_factory.mktemp("bare")) as server:
+    reader = Agent("reader", model=TextModel([]))
+    async with running_socket_server(tmp_path_factory.mktemp("bare"), agents=[reader]) as server:
         yield server
+
+
+def message_with(content: Json) -> Json:
+    return {"role": "user", "type": "message", "content": [content]}
 
 
 async def session_count(server: SocketServer) -> int:
@@ -59,18 +73,31 @@ async def test_ag_ui_refuses_it_with_400_and_makes_no_thread(server: SocketServe
     assert await session_count(server) == before
 
 
+@requirement("ag-ui-b:input:unusable")
+async def test_ag_ui_refuses_a_file_with_400_and_makes_no_thread(server: SocketServer) -> None:
+    before = await session_count(server)
+    endpoint = Endpoint(server.connection, server.key("alice"), agent="reader")
+    source = {"type": "data", "value": "aGk=", "mimeType": "application/pdf"}
+    reply = await endpoint.run(an_input([{"type": "document", "source": source}]))
+    assert (reply.status, reply.json["code"]) == (400, "file_unsupported")
+    assert await session_count(server) == before
+
+
 @requirement("agentscope:errors:unsupported")
 @pytest.mark.parametrize(
-    "body",
+    ("agent", "body"),
     [
-        request_body("hello", tools=[tool("paint")]),
-        request_body({"role": "user", "type": "message", "content": [{"type": "image", "image_url": URL}]}),
+        ("rehearsal-bare", request_body("hello", tools=[tool("paint")])),
+        ("rehearsal-bare", request_body(message_with({"type": "image", "image_url": URL}))),
+        ("reader", request_body(message_with({"type": "file", "file_url": FILE}))),
     ],
 )
-async def test_the_agent_api_refuses_it_with_422_and_makes_no_session(server: SocketServer, body: Json) -> None:
+async def test_the_agent_api_refuses_it_with_422_and_makes_no_session(
+    server: SocketServer, agent: str, body: Json
+) -> None:
     before = await session_count(server)
     client = AgentScopeClient(server.connection, server.key("alice"))
-    refused = await client.assert_refused("POST", "/process", {**body, "model": "rehearsal-bare"})
+    refused = await client.assert_refused("POST", "/process", {**body, "model": agent})
     assert refused == "INVALID_REQUEST"
     assert await session_count(server) == before
 
@@ -83,6 +110,19 @@ async def test_the_run_service_refuses_client_tools_with_422(server: SocketServe
     refused = await service.post("/runs", body)
     assert (refused.status, refused.json["code"]) == (422, "AGENT_RUN_INPUT_INVALID")
     assert "takes no tools" in refused.json["detail"]
+    assert await session_count(server) == before
+
+
+@requirement("runs:errors:unsupported")
+async def test_the_run_service_refuses_an_uploaded_image_with_422(server: SocketServer) -> None:
+    before = await session_count(server)
+    service = RunServiceClient(server.connection, server.key("alice"))
+    link = (await service.upload()).json["url"]
+    image = {"type": "binary", "mimeType": "image/png", "url": link}
+    body = run_input(str(uuid4()), [image], forwardedProps={"agent_type": "rehearsal-bare"})
+    refused = await service.post("/runs", body)
+    assert (refused.status, refused.json["code"]) == (422, "AGENT_RUN_MESSAGES_INVALID")
+    assert "takes no images" in refused.json["detail"]
     assert await session_count(server) == before
 
 
