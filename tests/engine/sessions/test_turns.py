@@ -2,10 +2,11 @@
 
 import pytest
 
-from dragoman.core.content import ToolMessage, UserMessage
+from dragoman.core.answers import RAW_LIMIT
+from dragoman.core.content import Image, ToolMessage, UserMessage
 from dragoman.core.ids import CallId
 from dragoman.core.inputs import Decision, Result, Submit, UserInput
-from dragoman.core.refusals import Invalid, LimitExceeded
+from dragoman.core.refusals import ImageUnsupported, Invalid, LimitExceeded
 from dragoman.core.session import SessionState
 from dragoman.core.tools import Capabilities, ToolSpec
 from tests.engine.world import CallTool, World, answer_request, open_session, play, reload, send
@@ -57,13 +58,22 @@ async def test_a_messages_metadata_is_kept_with_it(any_world: World) -> None:
     assert said.metadata == {"from": "the form", "at": None}
 
 
-async def test_metadata_and_raw_results_have_limits(world: World) -> None:
+async def test_metadata_and_results_have_limits(world: World) -> None:
+    world.scripts["go"] = [[CallTool("paint")], ["done"]]
     engine = await world.start()
-    live = await open_session(engine)
-    before = live.state.seq
+    live = await open_session(engine, client_tools=(PAINT,))
+    await play(engine, live, "go")
+    before, call_id = live.state.seq, only_waiting(live.state)
     deep: object = 1
     for _ in range(200):
         deep = [deep]
+    for raw, refusal in ((deep, Invalid), ("x" * RAW_LIMIT, LimitExceeded)):
+        with pytest.raises(refusal) as refused:
+            await send(engine, live, answer_request(Result(call_id=call_id, content="", raw=raw)))
+        assert refused.value.path == "answers"
+    picture = (Image("https://example.org/x.png"),)
+    with pytest.raises(ImageUnsupported):
+        await send(engine, live, answer_request(Result(call_id=call_id, content=picture)))
     for metadata, refusal in ((deep, Invalid), ("x" * 16 * 1024, LimitExceeded)):
         with pytest.raises(refusal) as refused:
             await send(engine, live, Submit(protocol="test", messages=(UserInput(content="hi", metadata=metadata),)))
