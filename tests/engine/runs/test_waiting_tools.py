@@ -1,11 +1,13 @@
 """Tools that find out while they run that they have to wait: the example of docs/tools.md, on the real engine."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dragoman import Agent, Deferred, NeedsApproval, ToolContext, tool
+from dragoman.core.answers import INTERRUPTED_RESULT
 from dragoman.core.content import ToolMessage, text_of
 from dragoman.core.events import CallParked
 from dragoman.core.headless import APPROVAL_UNAVAILABLE
@@ -14,7 +16,20 @@ from dragoman.core.run_metadata import RunMetadata
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.server.loading import load
-from tests.engine.world import CallTool, World, answer_request, open_session, play, reload, user_request
+from tests.asgi_client import DEADLINE_S
+from tests.engine.faulty_log import FaultyLog
+from tests.engine.log_checker import check_tool_call_pairing
+from tests.engine.world import (
+    CallTool,
+    World,
+    answer_request,
+    open_session,
+    play,
+    reload,
+    send,
+    user_request,
+    wait_for_end,
+)
 
 PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "tools.md"
 
@@ -121,3 +136,40 @@ async def test_a_tool_that_asks_again_for_what_it_has_fails(world: World) -> Non
     engine, live = await ask(world, None, "stubborn")
     await answer(engine, live, Decision, granted=True)
     assert await results(world, live) == [("Tool execution failed: it asked for an approval that it has", True)]
+
+
+async def test_beside_a_call_that_waits_an_interrupted_one_ends_and_is_not_asked_about_again(any_world: World) -> None:
+    asked = asyncio.Event()
+
+    @tool
+    async def job(context: ToolContext) -> str:
+        """Waits for two results of the application."""
+        if context.answer == "second":
+            return "both"
+        if context.answer == "first":
+            asked.set()
+        raise Deferred("client")
+
+    any_world.tools["job"] = job  # type: ignore[assignment]  # a tool of ours
+    gate = any_world.pausing_tool("pay", needs_approval=True, on_restart="ask")
+    any_world.scripts["go"] = [["so ", CallTool("job"), CallTool("pay")], ["done"]]
+    log = FaultyLog(any_world.store)
+    engine = await any_world.start(log)
+    live = await open_session(engine)
+    await play(engine, live, "go")
+    calls = {call.call.name: call.call.call_id for call in live.state.waiting_calls()}
+    first = Result(call_id=calls["job"], content="first")
+    await send(engine, live, answer_request(first, Decision(call_id=calls["pay"], granted=True)))
+    async with asyncio.timeout(DEADLINE_S):
+        await asked.wait()
+        await gate.entered.wait()
+        await live.until_durable(live.state.seq)
+    log.is_dead = True
+    await any_world.kill(engine)
+    engine = await any_world.start()
+    live = await reload(engine, live)
+    await wait_for_end(live)
+    assert [call.call.name for call in live.state.waiting_calls()] == ["job"]
+    await play(engine, live, answer_request(Result(call_id=calls["job"], content="second")))
+    assert await results(any_world, live) == [(INTERRUPTED_RESULT, True), ("both", False)]
+    check_tool_call_pairing(await any_world.events(live.state.session_id))
