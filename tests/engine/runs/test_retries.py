@@ -10,6 +10,7 @@ from dragoman.core.content import JsonObject
 from dragoman.core.events import CallStarted
 from dragoman.core.inputs import Choice
 from dragoman.core.tools import OnRestart
+from dragoman.engine.cluster.single_server import SingleServer
 from tests.adapters.log_shape import shape
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
@@ -127,3 +128,31 @@ async def test_an_attempt_that_a_crash_interrupted_counts(on_restart: OnRestart,
         assert sum(isinstance(each.event, CallStarted) for each in events) == attempts
         assert (await lines(world, live))[-1].startswith(result)
         assert len(tool.started_calls) == attempts
+
+
+async def test_no_attempt_starts_while_another_server_may_have_the_session(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_lease, waits = asyncio.Event(), asyncio.Event()
+    has_lease.set()
+
+    async def wait_for_valid_lease(_: SingleServer) -> None:
+        if not has_lease.is_set():
+            waits.set()
+        await has_lease.wait()
+
+    async def lose_the_lease() -> Exception:
+        has_lease.clear()
+        return RuntimeError("once")
+
+    monkeypatch.setattr(SingleServer, "wait_for_valid_lease", wait_for_valid_lease)
+    tool = flaky(world, lose_the_lease, "ok")
+    engine = await world.start()
+    live = await open_session(engine)
+    await send(engine, live, "go")
+    async with asyncio.timeout(DEADLINE_S):
+        await waits.wait()
+        assert len(tool.started_calls) == 1
+        has_lease.set()
+        await wait_for_end(live)
+    assert len(tool.started_calls) == 2

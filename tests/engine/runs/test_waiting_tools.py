@@ -9,7 +9,7 @@ import pytest
 from dragoman import Agent, Deferred, NeedsApproval, ToolContext, tool
 from dragoman.core.answers import INTERRUPTED_RESULT
 from dragoman.core.content import ToolMessage, text_of
-from dragoman.core.events import CallParked
+from dragoman.core.events import CallParked, WaitKind
 from dragoman.core.headless import APPROVAL_UNAVAILABLE
 from dragoman.core.inputs import Answer, Choice, Decision, Result
 from dragoman.core.run_metadata import RunMetadata
@@ -173,3 +173,15 @@ async def test_beside_a_call_that_waits_an_interrupted_one_ends_and_is_not_asked
     await play(engine, live, answer_request(Result(call_id=calls["job"], content="second")))
     assert await results(any_world, live) == [(INTERRUPTED_RESULT, True), ("both", False)]
     check_tool_call_pairing(await any_world.events(live.state.session_id))
+
+
+@pytest.mark.parametrize("kind", ["client", "permission", "question"])
+async def test_an_internal_tool_cannot_wait(world: World, kind: WaitKind) -> None:
+    @tool(internal=True)
+    def unseen() -> str:
+        raise Deferred(kind)
+
+    world.tools["unseen"] = unseen  # type: ignore[assignment]  # a tool of ours
+    _, live = await ask(world, None, "unseen")
+    assert live.state.status() == "idle"
+    assert await results(world, live) == [("Tool execution failed: an internal tool cannot wait", True)]
