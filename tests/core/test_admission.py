@@ -515,6 +515,18 @@ def test_granting_a_call_of_a_disabled_tool_denies_it() -> None:
     assert (record.granted, record.reason) == (False, "tool is disabled")
 
 
+def test_a_session_whose_queued_run_has_not_started_is_busy() -> None:
+    state = session_waiting_for()
+    hello = Submit(protocol="test", messages=(UserInput(content="hello"),))
+    queued = admission.queue_run(state, SPEC, hello, SettingsChange(), lambda: "queued", LIMITS).events
+    fold(state, [LoggedEvent(state.seq + 1, NOON, None, each) for each in queued])
+    assert state.run is None, "the run before it ended while its server stopped"
+    with pytest.raises(SessionBusy):
+        admitted(state, hello)
+    with pytest.raises(SessionBusy):
+        admission.check_settings_change(state, SettingsChange(model="another"))
+
+
 def test_a_pending_call_keeps_its_kind_when_the_tools_change() -> None:
     state, _ = first_problem("paint", Result, content="")
     change = SettingsChange(client_tools=())

@@ -9,7 +9,7 @@ import pytest
 from dragoman import Agent, Deferred, NeedsApproval, ToolContext, tool
 from dragoman.core.answers import INTERRUPTED_RESULT
 from dragoman.core.content import ToolMessage, text_of
-from dragoman.core.events import CallParked, WaitKind
+from dragoman.core.events import CallParked
 from dragoman.core.headless import APPROVAL_UNAVAILABLE
 from dragoman.core.inputs import Answer, Choice, Decision, Result
 from dragoman.core.run_metadata import RunMetadata
@@ -175,11 +175,11 @@ async def test_beside_a_call_that_waits_an_interrupted_one_ends_and_is_not_asked
     check_tool_call_pairing(await any_world.events(live.state.session_id))
 
 
-@pytest.mark.parametrize("kind", ["client", "permission", "question"])
-async def test_an_internal_tool_cannot_wait(world: World, kind: WaitKind) -> None:
+@pytest.mark.parametrize("reason", [NeedsApproval(), Deferred("client"), Deferred("question")])
+async def test_an_internal_tool_cannot_wait(world: World, reason: Deferred) -> None:
     @tool(internal=True)
     def unseen() -> str:
-        raise Deferred(kind)
+        raise reason
 
     world.tools["unseen"] = unseen  # type: ignore[assignment]  # a tool of ours
     _, live = await ask(world, None, "unseen")
