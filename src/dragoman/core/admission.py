@@ -365,7 +365,6 @@ def _with_trust(
         if isinstance(answer, Decision)
         and answer.granted
         and answer.remember
-        and call.kind == "permission"
         and not call.is_repeat
     }
     if not names:
