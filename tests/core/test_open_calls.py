@@ -52,6 +52,7 @@ def test_a_call_of_an_earlier_run_is_known_when_it_waits_again() -> None:
     calls.park(CallParked(call_id=CallId("old")))
     known, unknown = calls.values()
     assert (known.call.name, known.is_of_earlier_run, known.is_repeat) == ("book", True, True)
+    assert not known.can_be_edited
     assert (unknown.call.name, unknown.is_of_earlier_run, unknown.is_repeat) == ("", False, True)
 
 
