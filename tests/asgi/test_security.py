@@ -321,3 +321,39 @@ def test_host_name_accepts_only_host_characters(host: str) -> None:
     name = host_name(host)
     assert name is None or all(each.isalnum() or each in "._-[]:" for each in name)
     assert is_same_origin(f"http://{host}", host)
+
+
+class ReportingValue(bytes):
+    """A header's value that notes when it is freed."""
+
+    freed: list[bytes]
+
+    def __del__(self) -> None:
+        self.freed.append(bytes(self))
+
+
+async def test_an_open_response_can_release_the_headers_of_its_request() -> None:
+    freed: list[bytes] = []
+
+    async def stream(scope: Message, receive: Receive, send: Send) -> None:
+        scope["headers"].clear()
+        scope.pop("indexed_headers")
+        assert freed == [b"secret"]
+        await inner(scope, receive, send)
+
+    def headers() -> list[tuple[bytes, bytes]]:
+        value = ReportingValue(b"secret")
+        value.freed = freed
+        return [(b"host", b"127.0.0.1"), (b"authorization", value)]
+
+    response = MiddlewareResponse()
+
+    async def send(message: Message) -> None:
+        response.status = message.get("status", response.status)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers()}
+    await SecurityMiddleware(stream)(scope, receive, send)
+    assert response.status == 200

@@ -6,7 +6,7 @@ answered.
 
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
@@ -99,18 +99,19 @@ class SecurityMiddleware:
         self._is_keyless = is_keyless
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Handle an ASGI request."""
+        """Handle an ASGI request.
+
+        A stream drops the headers of its request. This call lasts as long, so no variable in it holds them.
+        """
         kind = scope["type"]
         if kind == "lifespan":
             await self._app(scope, receive, send)
             return
-        headers = first_headers(scope)
-        origin = headers.get(b"origin", b"")
-        sender = _ResponseSender(send, self._added_headers(origin))
+        sender = _ResponseSender(send, self._added_headers(scope))
         try:
-            self._check(scope, headers)
-            if origin and b"access-control-request-method" in headers and scope.get("method") == "OPTIONS":
-                await sender.send_response(204, self._preflight_headers(headers), b"")
+            self._check(scope)
+            if scope.get("method") == "OPTIONS" and _is_preflight(scope):
+                await sender.send_response(204, self._preflight_headers(scope), b"")
                 return
             await self._app(scope, receive, sender if kind == "http" else send)
         except (Refused, UndeclaredBody) as refused:
@@ -125,7 +126,8 @@ class SecurityMiddleware:
             body = {"error": f"the server failed; reference {reference}", "code": "internal", "reference": reference}
             await sender.send_response(500, [(b"content-type", b"application/json")], msgspec.json.encode(body))
 
-    def _check(self, scope: Message, headers: Mapping[bytes, bytes]) -> None:
+    def _check(self, scope: Message) -> None:
+        headers = first_headers(scope)
         if len(headers) < len(scope["headers"]) or b"host" not in headers:
             hosts = [name for name, _ in scope["headers"]].count(b"host")
             if hosts != 1 and not (hosts == 0 and scope.get("http_version") == "1.0"):
@@ -147,17 +149,19 @@ class SecurityMiddleware:
         if has_body and not headers.get(b"content-type"):
             raise UndeclaredBody("API keys are off, so a request with a body needs a Content-Type")
 
-    def _added_headers(self, origin: bytes) -> Headers:
+    def _added_headers(self, scope: Message) -> Headers:
         """What is added to the headers of every response."""
         if self._allows_any_origin:
             return _HEADERS_FOR_ANY_ORIGIN
         if not self._origins:
             return [_NO_SNIFFING]
+        origin = first_headers(scope).get(b"origin")
         if origin and origin.decode("latin-1").lower() in self._origins:
             return [(b"access-control-allow-origin", origin), _EXPOSED, (b"vary", b"origin"), _NO_SNIFFING]
         return [(b"vary", b"origin"), _NO_SNIFFING]
 
-    def _preflight_headers(self, headers: Mapping[bytes, bytes]) -> Headers:
+    def _preflight_headers(self, scope: Message) -> Headers:
+        headers = first_headers(scope)
         if not (self._allows_any_origin or headers[b"origin"].decode("latin-1").lower() in self._origins):
             return []
         requested = headers.get(b"access-control-request-headers", b"").lower()
@@ -169,6 +173,11 @@ class SecurityMiddleware:
             ),
             (b"access-control-max-age", PREFLIGHT_MAX_AGE_S),
         ]
+
+
+def _is_preflight(scope: Message) -> bool:
+    headers = first_headers(scope)
+    return bool(headers.get(b"origin")) and b"access-control-request-method" in headers
 
 
 class _ResponseSender:
