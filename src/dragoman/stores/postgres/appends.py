@@ -40,18 +40,19 @@ def write(batch: Sequence[Append], node_id: str | None, connection: Connection) 
 
 def split_into_rounds(batch: Sequence[Append]) -> list[list[int]]:
     """Divide a batch into as few rounds as possible, so that no session or name occurs twice in a round."""
-    parts: list[tuple[list[int], set[object]]] = []
+    rounds: list[list[int]] = []
     last: dict[object, int] = {}
+    """The last round of each session and name so far."""
     for index, append in enumerate(batch):
-        keys: list[object] = [append.session_id]
+        number = last.get(append.session_id, -1) + 1
         if append.is_new and append.name is not None:
-            keys.append((append.owner, append.name))
-        number = max((last.get(key, -1) for key in keys), default=-1) + 1
-        if number == len(parts):
-            parts.append(([], set()))
-        parts[number][0].append(index)
-        last |= dict.fromkeys(keys, number)
-    return [indexes for indexes, _ in parts]
+            name = append.owner, append.name
+            number = last[name] = max(number, last.get(name, -1) + 1)
+        last[append.session_id] = number
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(index)
+    return rounds
 
 
 def delete(session_id: SessionId, forgetting: Sequence[str], connection: Connection) -> None:
