@@ -5,7 +5,7 @@ What a test reads is the first engine's: of most runs it is a follower.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, closing
 from contextvars import ContextVar
 from random import Random
 from typing import Any
@@ -19,11 +19,11 @@ from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.engine import Engine
 from dragoman.engine.parts import EngineOptions, EngineServices, EngineStores, Environment
 from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
-from dragoman.engine.services.idempotency import IdempotencyKey, KeyReservation
+from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.ports.bus import Bus
-from dragoman.ports.log import SessionStore
+from dragoman.ports.log import IdempotencyRecord, SessionStore
 from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
@@ -71,7 +71,7 @@ class EngineGroup:
         live.reference_count += 1  # it is followed until the test ends
         return live
 
-    def reserve_key(self, owner: UserId, key: IdempotencyKey) -> KeyReservation:
+    def reserve_key(self, owner: UserId, key: IdempotencyKey) -> AbstractAsyncContextManager[IdempotencyRecord | None]:
         engine = self._chance.choice(self.engines)
         RESERVED_AT.set(engine)
         return engine.reserve_key(owner, key)

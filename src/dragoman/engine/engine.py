@@ -41,7 +41,7 @@ from dragoman.engine.runs.runner import Runner
 from dragoman.engine.runs.submissions import BusyPolicy, Submissions, SubmitResult
 from dragoman.engine.runs.write_access import WriteAccess
 from dragoman.engine.services.attachments import Attachments
-from dragoman.engine.services.idempotency import Idempotency, IdempotencyKey, KeyReservation
+from dragoman.engine.services.idempotency import Idempotency, IdempotencyKey
 from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.sessions.branches import Branches
 from dragoman.engine.sessions.group_commit import GroupCommitter
@@ -519,11 +519,15 @@ class Engine:
 
     # --- idempotency ----------------------------------------------------------------------------------------------
 
-    def reserve_key(
-        self, owner: UserId, key: IdempotencyKey, session: SessionView | None = None, message_ids: Collection[str] = ()
-    ) -> KeyReservation:
+    def reserve_key(self, owner: UserId, key: IdempotencyKey) -> AbstractAsyncContextManager[IdempotencyRecord | None]:
         """Reserve a client's key while its request is processed; see `Idempotency.reserve`."""
-        return self._idempotency.reserve(owner, key, None if session is None else session.state.session_id, message_ids)
+        return self._idempotency.reserve(owner, key)
+
+    def reserve_key_with_messages(
+        self, owner: UserId, key: IdempotencyKey, session: SessionView, message_ids: Collection[str]
+    ) -> AbstractAsyncContextManager[tuple[IdempotencyRecord | None, Mapping[str, int]]]:
+        """Reserve a key, and find the request's messages in its session; see `Idempotency.reserve_with_messages`."""
+        return self._idempotency.reserve_with_messages(owner, key, session.state.session_id, message_ids)
 
     async def find_run_of(self, record: IdempotencyRecord | None) -> RunLocation | None:
         """The run that the request of an idempotency record started; None if it started none, or the run is gone."""

@@ -347,7 +347,7 @@ async def test_a_request_whose_server_lost_its_lease_in_the_middle_does_nothing(
 async def test_a_key_that_could_not_be_let_go_of_is_free_as_soon_as_the_store_works(
     two_engines: TwoEngines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idempotency, "RELEASE_RETRY_DELAY_S", 0.01)
+    monkeypatch.setattr(idempotency, "UNLOCK_RETRY_DELAY_S", 0.01)
     real, failures = PostgresCluster.unlock_idempotency_key, [1, 2]
 
     async def free_key(self: PostgresCluster, owner: UserId, key: str) -> None:

@@ -101,8 +101,8 @@ class Threads:
             answered = "\n".join(sorted(each.interrupt_id for each in run.resume))
             name = f"{name}:{sha256(answered.encode()).hexdigest()}"
         key = IdempotencyKey(name, request.fingerprint, lasts=True)
-        reservation = self._engine.reserve_key(owner, key, session, [each.id for each in run.messages])
-        async with reservation as earlier:
+        message_ids = [each.id for each in run.messages]
+        async with self._engine.reserve_key_with_messages(owner, key, session, message_ids) as (earlier, known):
             await self._abandoned.until_stopped(session)
             if earlier is not None:
                 row = await self._engine.find_run_of(earlier)
@@ -115,7 +115,6 @@ class Threads:
                 return await self._join(request, session)
             spec = self._engine.agent_for(session).spec
             sent = decision.sent_messages(run, spec)
-            known = reservation.known_messages
             history = await self._engine.history.compare(session, sent, known, is_complete=request.is_complete)
             decide = partial(decision.decide, run, sent, history)
             while isinstance(decided := decide(), decision.StopActiveRun):
