@@ -12,10 +12,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Mount
 
 from dragoman.engine.engine import Engine
-from dragoman.protocols.kit.body import while_connected
+from dragoman.protocols.kit.connection import PUSH_EXTENSION, while_connected
 from dragoman.protocols.kit.errors import REQUEST_ERRORS, ErrorRow, ErrorTable
 from dragoman.protocols.kit.router import Route, Router
-from dragoman.protocols.kit.sse import PUSH_EXTENSION
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
 from tests import toy_protocol
 from tests.asgi_client import Answer, Exchange

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from dragoman.asgi.security import App, Message
-from dragoman.protocols.kit.sse import PUSH_EXTENSION
+from dragoman.protocols.kit.connection import PUSH_EXTENSION
 
 MAX_HEAD_BYTES = 64 * 1024
 """Largest request line and headers together; also the most that may follow a part of a body without being body, which

@@ -26,7 +26,8 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import Append
 from dragoman.protocols.aap.streams import SessionFrames
 from dragoman.protocols.aap.translate import TurnFrames
-from dragoman.protocols.kit.sse import PUSH_EXTENSION, EventStream
+from dragoman.protocols.kit.connection import PUSH_EXTENSION
+from dragoman.protocols.kit.sse import EventStream
 from tests.engine.world import DEADLINE_S, World, is_stop, open_session, play, read, reasons, send, wait_until_durable
 
 

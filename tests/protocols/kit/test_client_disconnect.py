@@ -8,8 +8,9 @@ from typing import Any, cast
 from starlette.types import Receive, Scope, Send
 
 from dragoman.core.stream import Record
+from dragoman.protocols.kit.connection import PUSH_EXTENSION
 from dragoman.protocols.kit.frames import KEEP_ALIVE
-from dragoman.protocols.kit.sse import PUSH_EXTENSION, EventStream
+from dragoman.protocols.kit.sse import EventStream
 
 DEADLINE_S = 60.0
 

@@ -1,9 +1,7 @@
-"""Reading request bodies within limits, working while the client waits, and writing JSON answers."""
+"""Reading request headers and bodies, within limits, and writing JSON answers."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -13,12 +11,9 @@ from dragoman.core.json_memory import JsonEncoder, require_memory_to_decode
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Unavailable
 from dragoman.engine.services.limits import REQUEST_MEMORY, MemoryReservation
-from dragoman.engine.sessions.reader import Reader
+from dragoman.protocols.kit.connection import pipe_of
 from dragoman.protocols.kit.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
-from dragoman.protocols.kit.frame_encoder import FrameEncoder
-from dragoman.protocols.kit.sse import PUSH_EXTENSION, ResponsePipe, read_to_end
 
-T = TypeVar("T")
 BODY_TIMEOUT_S = 60.0
 """How long a body may take to arrive."""
 _PLAIN_CODINGS = frozenset({"", "identity", "utf-8"})
@@ -70,7 +65,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     declared = header(request.scope, b"content-length") or ""
     if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
         raise BodyTooLarge(limit)
-    pipe: ResponsePipe | None = request.scope.get("extensions", {}).get(PUSH_EXTENSION)
+    pipe = pipe_of(request.scope)
     if pipe is not None and pipe.has_arrived:
         return await _receive_body(request, limit)  # does not wait: most bodies arrive with their heads
     try:
@@ -115,66 +110,6 @@ async def _receive_body(request: Request, limit: int) -> bytes:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             except MemoryError as error:
                 raise Unavailable("there is no memory for this request now") from error
-
-
-async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Await work that changes nothing, such as reading. It is cancelled if the client disconnects.
-
-    Raises:
-        ClientDisconnect: the client left before the end.
-    """
-    task = asyncio.ensure_future(work)
-    pipe: ResponsePipe | None = request.scope.get("extensions", {}).get(PUSH_EXTENSION)
-    watcher: asyncio.Task[None] | None = None
-    if pipe is not None:
-        pipe.on_disconnect(partial(_cancel, task))
-    else:
-        watcher = asyncio.create_task(_cancel_on_disconnect(request, task), name="watch for a disconnect")
-    try:
-        await asyncio.wait([task])
-    finally:
-        task.cancel()
-        if watcher is not None:
-            watcher.cancel()
-    if task.cancelled():
-        raise ClientDisconnect
-    return task.result()
-
-
-async def read_answer(
-    request: Request, reader: Reader, encoder: FrameEncoder, on_close: Callable[[bool], None]
-) -> None:
-    """Feed an encoder until its run is over, for an answer that is one body.
-
-    Args:
-        request: what is answered.
-        reader: as in `EventStream`.
-        encoder: collects the answer.
-        on_close: called once at the end, with whether the client disconnected.
-
-    Raises:
-        ClientDisconnect: the client left before the end.
-        ShuttingDown, StoreUnavailable: the server stopped first.
-    """
-    has_left = False
-    try:
-        with reader:
-            await while_connected(request, read_to_end(reader, encoder))
-    except ClientDisconnect:
-        has_left = True
-        raise
-    finally:
-        on_close(has_left)
-
-
-async def _cancel_on_disconnect(request: Request, task: "asyncio.Task[Any]") -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    task.cancel()
-
-
-def _cancel(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -3,21 +3,22 @@
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import NamedTuple
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from dragoman.core.history import EarlierCall
 from dragoman.core.ids import CallId, RunId, UserId, parse_session_id
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import SessionNotFound
+from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
+from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import IdempotencyRecord, RunLocation
 from dragoman.protocols.kit.app import AdmitStream, principal_of
-from dragoman.protocols.kit.body import read_answer
+from dragoman.protocols.kit.connection import while_connected
 from dragoman.protocols.kit.frame_encoder import FrameEncoder
 from dragoman.protocols.kit.sse import EventStream
 
@@ -195,6 +196,56 @@ class SessionStreams:
                 on_close(has_disconnected)
 
         return close
+
+
+async def read_answer(
+    request: Request, reader: Reader, encoder: FrameEncoder, on_close: Callable[[bool], None]
+) -> None:
+    """Feed an encoder until its run is over, for an answer that is one body.
+
+    Args:
+        request: what is answered.
+        reader: as in `EventStream`.
+        encoder: collects the answer.
+        on_close: called once at the end, with whether the client disconnected.
+
+    Raises:
+        ClientDisconnect: the client left before the end.
+        ShuttingDown, StoreUnavailable: the server stopped first.
+    """
+    has_left = False
+    try:
+        with reader:
+            await while_connected(request, _read_to_end(reader, encoder))
+    except ClientDisconnect:
+        has_left = True
+        raise
+    finally:
+        on_close(has_left)
+
+
+async def _read_to_end(reader: Reader, encoder: FrameEncoder) -> None:
+    """Feed an encoder until its run is over.
+
+    Raises:
+        ShuttingDown, StoreUnavailable: the server stopped first. The message says whether the run was accepted.
+    """
+    first_seq = reader.cursor.seq + 1
+    try:
+        while True:
+            for record in await reader.next():
+                encoder.feed(record)
+                if encoder.is_over:
+                    return
+    except SessionNotFound as error:
+        encoder.close(error)
+    except (ShuttingDown, StoreUnavailable) as error:
+        if reader.cursor.seq < first_seq:
+            raise  # nothing was accepted yet
+        kind = ShuttingDown if isinstance(error, ShuttingDown) else StoreUnavailable  # not that the outcome is unknown
+        raise kind(
+            "the run was accepted and continues when the server is back; do not send the request again"
+        ) from error
 
 
 def _do_nothing(_has_disconnected: bool) -> None:

@@ -10,7 +10,7 @@ A protocol gives a `FrameEncoder`: what one record of the session's stream becom
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol, Self
+from typing import Self
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Cursor, Record
 from dragoman.engine.sessions.reader import Reader
+from dragoman.protocols.kit.connection import ResponsePipe, pipe_of, watch_disconnect
 from dragoman.protocols.kit.frame_encoder import Chunk, FrameEncoder, encode_records
 from dragoman.protocols.kit.shared_frames import SharedFrames
 
@@ -27,25 +28,6 @@ STREAM_HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
-PUSH_EXTENSION = "dragoman.push"
-"""The ASGI extension of our own server: a `ResponsePipe`. Under another server, streams only use `send`."""
-
-
-class ResponsePipe(Protocol):
-    """Writes parts of an answer in plain calls, where ASGI's `send` has to be awaited."""
-
-    @property
-    def has_arrived(self) -> bool:
-        """Whether the request's whole body has arrived."""
-
-    def on_disconnect(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when the client disconnects before the answer has ended."""
-
-    def is_ready(self) -> bool:
-        """Whether the client takes more now. If not, `send` waits until it does."""
-
-    def write(self, body: bytes) -> None:
-        """Write a part. Only while it is ready."""
 
 
 class EventStream(Response):
@@ -125,17 +107,13 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request; a HEAD with the headers alone."""
-        watcher: asyncio.Task[None] | None = None
+        end_watch: Callable[[], object] | None = None
         try:
             if scope["method"] == "HEAD":
                 self._first = Chunk(b"", is_last=True)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            pipe: ResponsePipe | None = scope.get("extensions", {}).get(PUSH_EXTENSION)
-            if pipe is not None:
-                pipe.on_disconnect(self._client_left)
-            else:
-                watcher = asyncio.create_task(self._watch_disconnect(receive), name="watch for a disconnect")
-            if pipe is not None and self._idle_limit_s is None:
+            end_watch = watch_disconnect(scope, receive, self._client_left)
+            if self._idle_limit_s is None and (pipe := pipe_of(scope)) is not None:
                 self._pipe = pipe
                 self._reader.push = self._push
             scope["headers"].clear()  # a stream may stay open for hours, and these weigh more than the rest of it
@@ -150,8 +128,8 @@ class EventStream(Response):
         except ClientDisconnect:
             pass
         finally:
-            if watcher is not None:
-                watcher.cancel()
+            if end_watch is not None:
+                end_watch()
             self._close()
 
     def _close(self) -> None:
@@ -220,38 +198,6 @@ class EventStream(Response):
     def _client_left(self) -> None:
         self._has_left = True
         self._reader.end(ClientDisconnect())
-
-    async def _watch_disconnect(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self._client_left()
-
-
-async def read_to_end(reader: Reader, encoder: FrameEncoder) -> None:
-    """Feed an encoder until its run is over, for answers that are one body.
-
-    Raises:
-        ShuttingDown, StoreUnavailable: the server stopped first. The message says whether the run was accepted.
-    """
-    first_seq = reader.cursor.seq + 1
-    try:
-        while True:
-            records = await reader.next()
-            for record in records:
-                encoder.feed(record)
-                if encoder.is_over:
-                    break
-            if encoder.is_over:
-                return
-    except SessionNotFound as error:
-        encoder.close(error)
-    except (ShuttingDown, StoreUnavailable) as error:
-        if reader.cursor.seq < first_seq:
-            raise  # nothing was accepted yet
-        kind = ShuttingDown if isinstance(error, ShuttingDown) else StoreUnavailable  # not that the outcome is unknown
-        raise kind(
-            "the run was accepted and continues when the server is back; do not send the request again"
-        ) from error
 
 
 def fixed_stream(body: bytes) -> Response:

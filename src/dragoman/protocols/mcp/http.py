@@ -20,13 +20,13 @@ from dragoman.core.content import JsonObject
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
-from dragoman.protocols.kit.body import header, json_response, read_answer, read_json_body
+from dragoman.protocols.kit.body import header, json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, InvalidBody, MethodNotAllowed, UnknownPath
 from dragoman.protocols.kit.json_rpc import ErrorMessage, RequestId, ResultMessage, readable_id
 from dragoman.protocols.kit.router import Route
-from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.runs import SessionStreams, read_answer
 from dragoman.protocols.kit.sse import EventStream
 from dragoman.protocols.mcp import errors, wire
 from dragoman.protocols.mcp.calls import Calls, OpenAnswer

@@ -19,7 +19,8 @@ from dragoman.core.ids import MessageId, UserId
 from dragoman.core.inputs import Result
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.app import principal_of
-from dragoman.protocols.kit.body import read_json_body, while_connected
+from dragoman.protocols.kit.body import read_json_body
+from dragoman.protocols.kit.connection import while_connected
 from dragoman.protocols.kit.endpoints import endpoint
 from dragoman.protocols.openai import ids, inputs, requests, wire
 from dragoman.protocols.openai.errors import InvalidParameter, RunFailed

@@ -20,7 +20,7 @@ from dragoman.protocols.blade.wire import sessions as wire
 from dragoman.protocols.blade.wire.chat import SessionDetail, parse_session_name, public_session_id
 from dragoman.protocols.blade.wire.decoding import parse_page
 from dragoman.protocols.blade.wire.sessions import CreatedSession, SessionPage
-from dragoman.protocols.kit.body import while_connected
+from dragoman.protocols.kit.connection import while_connected
 from dragoman.protocols.kit.endpoints import query
 
 BODY_LIMIT = 4 * 1024 * 1024
