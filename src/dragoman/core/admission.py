@@ -362,10 +362,7 @@ def _with_trust(
     names = {
         call.call.name
         for call, answer in zip(targets, answers, strict=True)
-        if isinstance(answer, Decision)
-        and answer.granted
-        and answer.remember
-        and not call.is_repeat
+        if isinstance(answer, Decision) and answer.granted and answer.remember and not call.is_repeat
     }
     if not names:
         return change

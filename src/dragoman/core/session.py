@@ -316,8 +316,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             state.message_count += message.loop == ROOT
             if isinstance(message, UserMessage) and message.loop == ROOT:
                 state.turn_state_seq = state.shared_state_seq
-            if not state.fallback_title and isinstance(message, UserMessage) and message.loop == ROOT:
-                state.fallback_title = title_from(text_of(message.content))
+                state.fallback_title = state.fallback_title or title_from(text_of(message.content))
             if state.run is not None and state.run.pending_inputs:
                 state.run.pending_inputs = tuple(each for each in state.run.pending_inputs if each.id != message.id)
         case RunStarted() as run:
@@ -364,8 +363,8 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 state.run.steps.pop(fork_loop(result.call_id), None)
         case SettingsChanged(change=change):
             state.settings = apply_change(state.settings, change)
-        case RunQueued() as run:
-            state.queue.append(run)
+        case RunQueued() as queued:
+            state.queue.append(queued)
         case RunResumed(attempt=attempt):
             if state.run is not None:
                 state.run.attempt, state.run.parked = attempt, False
@@ -374,11 +373,11 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 state.run.parked = True
         case CallParked() as parked:
             state.calls[parked.call_id].park(parked)
-        case AnswerGiven(call_id=call_id, granted=granted, reason=reason, arguments=arguments):
-            call = state.calls[call_id]
-            call.granted, call.reason, call.answered_seq = granted, reason, logged.seq
-            call.answer, call.edited = logged.event.result, arguments
-            call.approved |= granted and call.kind == "permission"
+        case AnswerGiven() as answer:
+            call = state.calls[answer.call_id]
+            call.granted, call.reason, call.answered_seq = answer.granted, answer.reason, logged.seq
+            call.answer, call.edited = answer.result, answer.arguments
+            call.approved |= answer.granted and call.kind == "permission"
             call.parked = call.started = False
             call.attempts = 0
         case MemoriesInjected(memories=memories):

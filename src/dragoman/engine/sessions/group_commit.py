@@ -78,7 +78,7 @@ class GroupCommitter:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        last, window_s = 0.0, self._window_s
+        last_commit_at, window_s = 0.0, self._window_s
         while True:
             if not self._pending:
                 if self._is_stopping:
@@ -86,12 +86,12 @@ class GroupCommitter:
                 self._wakeup = loop.create_future()
                 await self._wakeup
                 continue
-            if (early := last + window_s - loop.time()) > 0:
-                await asyncio.sleep(early)
+            if (early_s := last_commit_at + window_s - loop.time()) > 0:
+                await asyncio.sleep(early_s)
             if any(session.starts_run for session in self._pending):
                 for _ in range(LOOP_TURNS_BEFORE_FIRST_COMMIT):
                     await asyncio.sleep(0)
-            last, is_last = loop.time(), self._is_stopping
+            last_commit_at, is_last = loop.time(), self._is_stopping
             written = await self._commit()
             if is_last:  # an agent that ignores its cancellation would write forever
                 return
@@ -100,8 +100,8 @@ class GroupCommitter:
     async def _commit(self) -> int:
         """Commit and publish what the scheduled sessions have to write. Returns the number of sessions."""
         sessions, self._pending = self._pending, []
-        writing: dict[Writable, int] = {}
-        """The sessions, each with the place of its last append."""
+        last_appends: dict[Writable, int] = {}
+        """The sessions that write, each with the place of its last append in the batch."""
         batch: list[Append] = []
         for session in sessions:
             try:
@@ -112,23 +112,23 @@ class GroupCommitter:
                 continue
             if appends:
                 batch += appends
-                writing[session] = len(batch) - 1
+                last_appends[session] = len(batch) - 1
         if not batch:
             return 0
         try:
-            taken = await self._log.commit(batch)
+            is_accepted = await self._log.commit(batch)
         except Exception as error:  # the committer must survive any error of its store
             log.error("commit failed", sessions=len(batch), exc_info=error)
-            for session in writing:
+            for session in last_appends:
                 session.fail(error if isinstance(error, StoreUnavailable) else StoreUnavailable("a commit failed"))
-            return len(writing)
-        for session, last in writing.items():
-            if taken[last]:
+            return len(last_appends)
+        for session, place in last_appends.items():
+            if is_accepted[place]:
                 session.publish()
             else:
                 session.fail(StoreUnavailable("the session was claimed by another server, or deleted"))
         try:
             self._on_commit(batch)
         except Exception:  # the batch is durable and published; the committer outlives errors of its callback
-            log.exception("commit callback failed", sessions=len(writing))
-        return len(writing)
+            log.exception("commit callback failed", sessions=len(last_appends))
+        return len(last_appends)
