@@ -110,7 +110,7 @@ NOT_IN_HISTORIES: Mapping[str, set[str]] = {
         *("StageChanged", "SharedStateReplaced"),  # a snapshot of its own
     },
     "protocols/openai/items.py": {
-        *NOT_IN_STREAMS - {"AnswerGiven"},
+        *NOT_IN_STREAMS - {"AnswerGiven", "SessionCreated", "SettingsChanged"},
         "RunQueued",
         *OF_STEPS - {"CallOpened"},  # the translator of the response makes items of them
         *ON_THE_WAY,  # no form in OpenAI's API
