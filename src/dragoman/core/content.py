@@ -49,10 +49,11 @@ class Thinking(msgspec.Struct, frozen=True, tag="thinking"):
     text: str
 
 
-class Image(msgspec.Struct, frozen=True, tag="image"):
-    """An image: a URL with `http` or `https`, or a base64 `data:` URI."""
+class Image(msgspec.Struct, frozen=True, omit_defaults=True, tag="image"):
+    """An image: a URL with `http` or `https`, or a base64 `data:` URI. `name` is that of its file, if it had one."""
 
     url: str
+    name: str | None = None
 
 
 class File(msgspec.Struct, frozen=True, tag="file"):

@@ -226,7 +226,7 @@ async def test_data_is_text_for_the_agent_and_images_and_files_are_what_they_are
 ) -> None:
     task = await alice.send([{"data": {"a": 1.0}}])
     assert said(task) == 'You said: {"a":1}'
-    image = {"raw": "iVBORw0KGgo=", "mediaType": "image/png"}
+    image = {"raw": "iVBORw0KGgo=", "mediaType": "image/png", "filename": "a.png"}
     paper = {"raw": "JVBERi0=", "mediaType": "application/pdf", "filename": "a.pdf"}
     sound = {"url": "https://a.example/a.mp3", "mediaType": "audio/mpeg"}
     task = await alice.send([{"text": "see"}, image, paper, sound])

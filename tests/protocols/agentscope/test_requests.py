@@ -6,6 +6,9 @@ from uuid import uuid4
 
 import pytest
 
+from dragoman.core import content as core
+from dragoman.core.ids import MessageId
+from dragoman.protocols.agentscope import inputs, wire
 from tests.protocols.agentscope.client import AgentScopeClient, data, request_body, texts, tool, user
 from tests.requirements import requirement
 from tests.servers import AppServerFactory
@@ -395,6 +398,17 @@ async def test_a_resent_history_is_not_added_again(alice: AgentScopeClient) -> N
     await alice.run(known, model="mirror", session_id=name)
     echoed = await mirrored(alice, known, user("history", id="m-3"), session_id=name)
     assert [text for kind, text in echoed if kind == "UserMessage"] == ["one", "history", "two", "history"]
+
+
+@requirement("agentscope:history:resent")
+def test_a_message_with_files_of_another_protocol_is_the_same_when_it_is_resent() -> None:
+    """It is resent as it was shown: images have no names here, and files no media types."""
+    paper = "data:application/pdf;base64,JVBERi0="
+    blocks = (core.Image("https://a.example/a.png", "a.png"), core.file_of(paper, "application/pdf", "a.pdf"))
+    stored = core.UserMessage(id=MessageId("m"), content=blocks)
+    shown = (wire.ImageIn(image_url="https://a.example/a.png"), wire.FileIn(file_url=paper, filename="a.pdf"))
+    assert inputs.is_same_message(wire.MessageIn(role="user", content=shown), stored)
+    assert not inputs.is_same_message(wire.MessageIn(role="user", content=shown[:1]), stored)
 
 
 @requirement("agentscope:history:edited")

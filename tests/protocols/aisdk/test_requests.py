@@ -8,9 +8,12 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
+import msgspec
 import pytest
 
-from dragoman.protocols.aisdk import http
+from dragoman.core import content as core
+from dragoman.core.ids import MessageId
+from dragoman.protocols.aisdk import http, requests, wire
 from tests.conversations import call, calls, script
 from tests.protocols.aap.client import AapClient
 from tests.protocols.aap.client import user as aap_user
@@ -143,11 +146,21 @@ async def test_a_new_chat_begins_with_the_past_that_a_page_holds_and_with_nothin
     assert (stored["state"], stored["output"]) == ("output-available", {"a": 1})
 
 
+@requirement("ai-sdk:request:files")
+def test_a_message_with_an_image_that_was_stored_without_its_name_is_the_same_when_it_is_resent() -> None:
+    """Earlier releases stored no names of images, and pages that were open before an update still have them."""
+    stored = core.UserMessage(id=MessageId("m"), content=(core.Image("data:image/png;base64,aGk="),))
+    part = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,aGk=", "filename": "a.png"}
+    message = wire.UIMessage(id="u1", role="user", parts=(part,))
+    assert requests.has_content(message, stored, "")
+    assert not requests.has_content(message, msgspec.structs.replace(stored, content="see"), "")
+
+
 @requirement("ai-sdk:request:metadata", "ai-sdk:request:files", "ai-sdk:request:body")
 async def test_metadata_files_and_what_the_application_adds_are_kept(
     app_server: AppServer, pages: Pages, chat: str
 ) -> None:
-    picture = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,aGk="}
+    picture = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,aGk=", "filename": "a.png"}
     notes = {"type": "file", "mediaType": "text/plain", "url": "https://x.org/a.txt", "filename": "a.txt"}
     extra = {"type": "data-mine", "data": 1}
     said: Json = {"id": "u1", "role": "user", "metadata": {"from": [1]}, "parts": [picture, notes, extra]}

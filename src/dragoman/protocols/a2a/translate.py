@@ -108,8 +108,8 @@ def _block_of(part: wire.Part, path: str) -> core.Text | core.Image | core.File:
     url = str(part.url) if part.raw is msgspec.UNSET else f"data:{part.media_type};base64,{part.raw}"
     if not url.lower().startswith(("https://", "data:")):
         raise ContentTypeNotSupported(f"{path}: expected an https URL")
-    is_image = part.media_type.lower().startswith("image/")
-    return core.Image(url) if is_image else core.file_of(url, part.media_type, part.filename or None)
+    is_image, name = part.media_type.lower().startswith("image/"), part.filename or None
+    return core.Image(url, name) if is_image else core.file_of(url, part.media_type, name)
 
 
 def answers_of(message: wire.Message) -> tuple[Answer, ...]:
@@ -483,8 +483,7 @@ def _parts_of(block: core.Block) -> tuple[wire.Part, ...]:
         case core.Data(data=data):
             return (_data_part(data),)
         case core.Image(url=url) | core.File(url=url):
-            found = _DATA_URI.fullmatch(url)
-            name = (block.name or "") if isinstance(block, core.File) else ""
+            found, name = _DATA_URI.fullmatch(url), block.name or ""
             if found is not None:
                 return (wire.Part(raw=found[2], media_type=found[1], filename=name),)
             return (wire.Part(url=url, media_type=media_type_of(block), filename=name),) if url else ()

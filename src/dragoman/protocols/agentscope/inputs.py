@@ -103,8 +103,13 @@ def is_same_message(message: wire.MessageIn, stored: core.UserMessage | None) ->
     `stored` is None for an agent's message, whose text is never taken from a client.
     """
     return stored is None or (
-        bool(message.content) and core.blocks_of(stored.content) == core.blocks_of(_contents(message, "input"))
+        bool(message.content) and _compared(stored.content) == _compared(_contents(message, "input"))
     )
+
+
+def _compared(content: str | tuple[core.InputBlock, ...]) -> list[core.InputBlock | str]:
+    """Content without what this protocol does not show of a file that another one brought."""
+    return [each.url if isinstance(each, core.Image | core.File) else each for each in core.blocks_of(content)]
 
 
 def parse_input(

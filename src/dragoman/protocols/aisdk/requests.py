@@ -60,10 +60,8 @@ def _block(part: JsonObject, path: str) -> core.InputBlock | None:
     url, media_type = _text(part, "url", path), _text(part, "mediaType", path)
     if not url.startswith(("https:", "data:")):
         raise InvalidBody("a file's url must begin with https: or data:", f"{path}.url")
-    if media_type.startswith("image/"):
-        return core.Image(url)
     name = _text(part, "filename", path) if part.get("filename") is not None else None
-    return core.file_of(url, media_type, name)
+    return core.Image(url, name) if media_type.startswith("image/") else core.file_of(url, media_type, name)
 
 
 def _text(part: JsonObject, name: str, path: str) -> str:
@@ -74,9 +72,13 @@ def _text(part: JsonObject, name: str, path: str) -> str:
 
 
 def has_content(message: UIMessage, stored: core.UserMessage, path: str) -> bool:
-    """Whether a page resends a message with the content that was stored, as it was sent or as it is shown."""
+    """Whether a page resends a message with the content that was stored, as it was sent or as it is shown.
+
+    The names of files do not count: earlier releases did not store those of images.
+    """
     content = content_of(message, path)
-    return content == stored.content or parts_of(content) == parts_of(stored.content)
+    sent, shown = ([{**part, "filename": None} for part in parts_of(each)] for each in (content, stored.content))
+    return content == stored.content or sent == shown
 
 
 def seeds_of(messages: Sequence[UIMessage], new_id: NewId) -> tuple[core.Message, ...]:

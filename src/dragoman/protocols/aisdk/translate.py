@@ -452,5 +452,5 @@ def part_of(block: core.InputBlock) -> core.JsonObject:
         case core.Data(data=data):
             return {"type": "data-block", "data": data}
         case core.Image() | core.File():
-            named = {"filename": block.name} if isinstance(block, core.File) and block.name else {}
+            named = {"filename": block.name} if block.name else {}
             return {"type": "file", "mediaType": media_type_of(block), "url": block.url, **named}

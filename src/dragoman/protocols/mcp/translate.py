@@ -145,7 +145,7 @@ def _file_of(file: wire.FileArgument, path: str) -> core.Image | core.File:
         raise Invalid("the URL of a file must begin with https://", path=path)
     url = file.url or f"data:{file.mime_type};base64,{file.data}"
     if file.mime_type.lower().startswith("image/"):
-        return core.Image(url)
+        return core.Image(url, file.name)
     return core.File(url, media_type=file.mime_type, name=file.name)
 
 

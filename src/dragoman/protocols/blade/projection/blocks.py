@@ -63,13 +63,13 @@ def attachment_of(block: core.Image | core.File | core.Data) -> Attachment:
     if isinstance(block, core.Data):
         return Attachment("data", None, "application/json", len(msgspec.json.encode(block.data)), block.data)
     kind: Literal["image", "file", "audio", "video"] = "image"
-    name = declared = None
+    declared = None
     if isinstance(block, core.File):
-        kind, name, declared = block.media, block.name, block.media_type
+        kind, declared = block.media, block.media_type
     ref = blob_ref_for(block.url) if block.url.startswith("data:") else parse_blob_ref(block.url)
     if ref is not None:
-        return Attachment(kind, name, ref.media_type or declared, ref.size_bytes)
-    return Attachment(kind, name, declared or upload_type(block.url), 0)
+        return Attachment(kind, block.name, ref.media_type or declared, ref.size_bytes)
+    return Attachment(kind, block.name, declared or upload_type(block.url), 0)
 
 
 # --- calls, results and answers ---------------------------------------------------------------------------------------
