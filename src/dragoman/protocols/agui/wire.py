@@ -13,7 +13,7 @@ import msgspec
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.protocols.agui.content import Message, WireStruct
-from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_json
+from dragoman.protocols.kit.decoding import check_depth, check_number_of_values, convert_value, decode_json
 from dragoman.protocols.kit.errors import InvalidBody, RequestError
 
 MAJOR_VERSION = 1
@@ -84,7 +84,8 @@ class DecodedRun(NamedTuple):
 
 
 def decode_run(body: bytes) -> DecodedRun:
-    """Decode the body of a run request. Raises InvalidJson, InvalidBody or UnsupportedVersion."""
+    """Decode the body of a run request. Raises InvalidJson, InvalidBody, LimitExceeded or UnsupportedVersion."""
+    check_number_of_values(body)
     run, dropped = decode_canonical(body) or decode_tolerant(body)
     for name, value in (("threadId", run.thread_id), ("runId", run.run_id)):
         if not 1 <= len(value) <= ID_LIMIT:

@@ -26,7 +26,7 @@ from starlette.types import Message, Receive, Scope, Send
 from dragoman.core.audit import ACTOR, Actor
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.principal import HOPS, HOPS_HEADER, Principal, parse_hops
-from dragoman.core.refusals import LimitReached, Refused, Unavailable
+from dragoman.core.refusals import LimitExceeded, LimitReached, Refused, Unavailable
 from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.authentication import Authenticator
@@ -36,7 +36,7 @@ from dragoman.protocols.blade.rest.endpoints import write_error
 from dragoman.protocols.blade.socket.unauthenticated import CONNECT_TIMEOUT_S, UnauthenticatedConnections
 from dragoman.protocols.kit.app import actor_of, address_of
 from dragoman.protocols.kit.body import header, read_body, release_body
-from dragoman.protocols.kit.decoding import replace_lone_surrogates
+from dragoman.protocols.kit.decoding import MAX_VALUES, check_number_of_values, replace_lone_surrogates
 from dragoman.protocols.kit.errors import RequestError
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -96,11 +96,16 @@ class _Json:
     @staticmethod
     def loads(text: str, **_: Json) -> Json:
         try:
-            return msgspec.json.decode(text)
-        except msgspec.DecodeError:
-            return msgspec.json.decode(replace_lone_surrogates(text.encode()))
+            if len(text) > MAX_VALUES:
+                check_number_of_values(text.encode(errors="replace"))
+            try:
+                return msgspec.json.decode(text)
+            except msgspec.DecodeError:
+                return msgspec.json.decode(replace_lone_surrogates(text.encode()))
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
+        except LimitExceeded as error:
+            raise ValueError(str(error)) from error
 
 
 def _do_nothing() -> None:
