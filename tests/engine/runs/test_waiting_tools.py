@@ -119,6 +119,20 @@ async def test_a_tool_waits_for_the_application(world: World, is_error: bool, re
     assert await results(world, live) == [result]
 
 
+async def test_a_call_that_was_approved_stays_so_when_its_tool_asks_something_else(world: World) -> None:
+    @tool(needs_approval=True)
+    def book(context: ToolContext) -> str:
+        if context.answer is None:
+            raise Deferred("question", {"questions": [{"question": "Where?"}]})
+        return f"{context.answer}, approved: {context.granted}"
+
+    world.tools["book"] = book  # type: ignore[assignment]  # a tool of ours
+    engine, live = await ask(world, None, "book")
+    await answer(engine, live, Decision, granted=True)
+    await answer(engine, live, Choice, custom={"0": "aisle"})
+    assert await results(world, live) == [("aisle, approved: True", False)]
+
+
 async def test_where_nobody_can_be_asked_the_call_fails(world: World, clerk: Agent) -> None:
     engine, _ = await ask(world, clerk, "pay", to="Ben", euros=1)
     live = await open_session(engine)
