@@ -7,9 +7,10 @@ from functools import partial
 import pytest
 
 from dragoman.core.branches import BranchPoint
-from dragoman.core.content import UserMessage
+from dragoman.core.content import Call, UserMessage
 from dragoman.core.events import (
     Branched,
+    CallOpened,
     Event,
     LoggedEvent,
     MessageAdded,
@@ -21,7 +22,7 @@ from dragoman.core.events import (
     SessionSettings,
     StopReason,
 )
-from dragoman.core.ids import MessageId, RunId, SessionId, UserId
+from dragoman.core.ids import CallId, MessageId, RunId, SessionId, UserId
 from dragoman.core.resent_history import Placement, SentMessage, StoredHistory, place, stored_messages
 from dragoman.core.session import fold, initial_state
 
@@ -40,13 +41,18 @@ class Session:
     def write(self, event: Event) -> None:
         self.log.append(LoggedEvent(len(self.log) + 1, AT, RunId("run"), event))
 
-    def turn(self, question: str, text: str, answer: str, stop: StopReason = "end_turn") -> "Session":
-        """Add a user message with this id and text, and an answer with this id."""
+    def turn(
+        self, question: str, text: str, answer: str, stop: StopReason = "end_turn", *, asks: bool = False
+    ) -> "Session":
+        """Add a user message with this id and text, and an answer with this id, which may leave a call that waits."""
         self.write(RunStarted(run_id=RunId("run"), protocol="ag-ui"))
         self.write(MessageAdded(message=UserMessage(id=MessageId(f"own-{question}"), content=text, client_id=question)))
         self.seqs[question] = len(self.log)
         self.write(MessageOpened(message_id=MessageId(answer)))
         self.seqs[answer] = len(self.log)
+        if asks:
+            call = Call(CallId("c"), "pay", {})
+            self.write(CallOpened(message_id=MessageId(answer), index=0, call=call, kind="permission"))
         self.write(MessageClosed(message_id=MessageId(answer)))
         self.write(RunStopped(run_id=RunId("run"), reason=stop))
         return self
@@ -120,6 +126,11 @@ def test_a_failed_answer_that_is_shown_is_asked_again(stop: StopReason) -> None:
     placement = session.place(*TWO)
     assert placement.again is not None
     assert placement.again.seq == session.seqs["u2"]
+
+
+def test_an_answer_that_waits_for_the_user_is_not_asked_again_though_its_run_ended_with_a_crash() -> None:
+    session = Session().turn("u1", "one", "a1", "interrupted", asks=True)
+    assert session.place(*TWO[:2]) == Placement()
 
 
 def test_answered_messages_with_new_ids_are_recognised_by_their_texts() -> None:
