@@ -104,6 +104,10 @@ class Line:
     queue: "asyncio.Queue[Any]" = field(default_factory=asyncio.Queue)
     closed: bool = False
     closing: bool = False
+    last_ping: float | None = None
+
+    def schedule_ping(self) -> None:
+        """Nobody would answer it."""
 
     async def close(self, wait: bool = True, abort: bool = False) -> None:
         """Nothing is connected."""
