@@ -96,11 +96,8 @@ class BladeHandlers(Handlers):
             if declared.access is None:
                 return declared.to_response(await handler(self, **arguments))
             user, name = principal_of(request).user, request.path_params["session"]
-            if declared.access == "owner":
-                lease = await lease_owned(self.engine, user, name)
-            else:
-                lease = lease_readable(self.engine, user, name)
-            async with lease as session:
+            lease = lease_owned if declared.access == "owner" else lease_readable
+            async with lease(self.engine, user, name) as session:
                 response = declared.to_response(await handler(self, **arguments, session=session))
                 await session.until_durable(session.state.seq)  # what the response shows
                 return response

@@ -1,7 +1,6 @@
 """Blade's sessions over REST. Source: specification, section 5.2."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 
 from starlette.requests import Request
 
@@ -98,9 +97,11 @@ class SessionHandlers(BladeHandlers):
     @endpoint("DELETE", SESSION)
     async def delete(self, principal: Principal, session: str) -> dict[str, bool]:
         """Delete a session."""
-        with suppress(SessionUnreadable):
-            await lease_owned(self.engine, principal.user, session)  # only its owner may delete it
-        await self.engine.delete_by_name(principal.user, parse_session_name(session))
+        try:
+            async with lease_owned(self.engine, principal.user, session) as found:
+                await self.engine.delete(found)
+        except SessionUnreadable:
+            await self.engine.delete_by_name(principal.user, parse_session_name(session))
         return {"deleted": True}
 
     @endpoint("PUT", f"{SESSION}/env", access="owner", example={"env": {"NAME": "value"}}, body_limit=BODY_LIMIT)

@@ -143,7 +143,7 @@ class Inbox:
             raise MissingFields
         socket.principal.require("use")
         await self._wait_for_stops(socket, command.session_id)
-        async with await lease_owned(self._engine, socket.principal.user, command.session_id) as session:
+        async with lease_owned(self._engine, socket.principal.user, command.session_id) as session:
             submit = await self._build_submit(command, session)
             if not submit.messages and not submit.answers:
                 raise MissingFields
@@ -225,7 +225,7 @@ class Inbox:
     async def _stop(self, socket: Socket, command: wire.ChatStop) -> str:
         if not wants_acknowledgement.get():
             await socket.wait_for_event(UNSUBSCRIBE_TIMEOUT_S)
-        async with await lease_owned(self._engine, socket.principal.user, command.session_id) as session:
+        async with lease_owned(self._engine, socket.principal.user, command.session_id) as session:
             run = session.state.run
             newest = session.state.last_run if run is None else run.run_id  # the last run may wait for an answer
             if command.chat_run_id is not None and (
@@ -246,7 +246,7 @@ class Inbox:
         command = convert_value(data, wire.SessionCommand)
         socket.principal.require("use")
         await self._wait_for_stops(socket, command.session_id)
-        async with await lease_owned(self._engine, socket.principal.user, command.session_id) as session:
+        async with lease_owned(self._engine, socket.principal.user, command.session_id) as session:
             compaction = await self._engine.compact(session)
             await self._rooms.wait_until_sent(session)
         if compaction is None:
