@@ -223,7 +223,7 @@ class LangGraphAgent(FrameworkAgent):
             answers = await resume_values(player.run, player.calls, state) if state.interrupts else None
             if answers is None:
                 return None
-            given = Command(resume=answers)  # the session trusts all that was asked about
+            given = _resumed(answers)  # the session trusts all that was asked about
 
     async def _begin(
         self,
@@ -248,7 +248,7 @@ class LangGraphAgent(FrameworkAgent):
         if state.interrupts:
             answers = await resume_values(player.run, player.calls, state)
             if answers is not None:
-                return Continue(Command(resume=answers))
+                return Continue(_resumed(answers))
             await wait_for_answers(player.run, player.calls, state)
             return "waits"
         if not state.tasks:  # `next` leaves out tasks whose writes are stored, but in no checkpoint yet
@@ -343,6 +343,11 @@ class LangGraphAgent(FrameworkAgent):
             shown.pop(self._field or "", None)
         texts = [value for value in shown.values() if isinstance(value, str)]
         return texts[0] if len(texts) == len(shown) == 1 else output_text(shown)
+
+
+def _resumed(answers: Mapping[str, Any]) -> Command[Any] | None:
+    """The input that resumes a graph with the answers to its interrupts, if it needs any."""
+    return Command(resume=answers) if answers else None
 
 
 def _guarded(graph: Graph, tools: set[str]) -> Graph:

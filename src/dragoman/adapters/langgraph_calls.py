@@ -3,10 +3,16 @@
 A tool of a tool node asks here before it runs. What the log has as its result is given again; what a crash interrupted
 follows the tool's restart policy; everything else is marked as started first, and settled as soon as it is done.
 
-    lg-run/LOOP/asked   the interrupts that were raised inside tools, each with the call
+A tool may interrupt the graph several times. LangGraph finds the answers of a task by their order in it, in which a
+call that has its result has no place any more. So each call has its own answers here, and each asking an id of its own.
+
+    lg-run/LOOP/askings   `Askings`
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from hashlib import sha256
+from itertools import count
 from typing import Any, Protocol
 
 import msgspec
@@ -15,18 +21,42 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.errors import GraphInterrupt
-from langgraph.types import Interrupt, interrupt
+from langgraph.types import Interrupt
 
 from dragoman.adapters.langgraph_messages import dump_result, load_result, result_of
 from dragoman.core.agent import Recorded, Run
 from dragoman.core.answers import INTERRUPTED_RESULT, denied_result
 from dragoman.core.content import AssistantMessage, JsonObject, Message, ToolMessage
 from dragoman.core.events import CallOutcome
+from dragoman.core.ids import CallId
 from dragoman.core.inputs import Decision
 from dragoman.core.tools import ASK_USER_QUESTION, OnRestart
 
-AGAIN = "!"
-"""Before a call's id: the interrupt asks whether a call that a crash interrupted may run again."""
+SCRATCHPAD = "__pregel_scratchpad"
+"""Where LangGraph's `interrupt` finds the answers, in the `configurable` of a task."""
+AGAIN = -1
+"""In place of an asking's number: it asks whether a call that a crash interrupted may run again."""
+NESTED = -2
+"""In place of an asking's number: a graph in the tool raised it, and LangGraph gives it the answer."""
+
+
+class Asking(msgspec.Struct, frozen=True, array_like=True):
+    """An interrupt that a tool raised."""
+
+    call_id: CallId
+    number: int
+    """How many the call raised before, `AGAIN` or `NESTED`."""
+    is_first: bool = True
+    """Whether the call itself waits for the answer."""
+
+
+class Askings(msgspec.Struct):
+    """What the graph has asked."""
+
+    inside: dict[str, Asking] = {}
+    """The interrupts that were raised inside tools of open calls, by id."""
+    answers: dict[CallId, list[Any]] = {}
+    """The answers that open calls got, in order."""
 
 
 class Rules(Protocol):
@@ -55,18 +85,31 @@ class Calls:
                     self._results[call.origin] = results[call.call_id]
         self._crashed = {origin for origin, each in self._open.items() if each.state == "started"}
         """The calls that were running when the server died."""
-        self._inside: dict[str, str] = {}
-        """The interrupts that were raised inside tools, with their calls."""
+        self._askings = Askings()
+        self._raised: set[str] = set()
+        """The interrupts that tools raised in this play and that have no answer yet."""
         self.misfits: dict[str, str] = {}
         """Why the answers to interrupts do not fit, so that they are asked again."""
-        self._key = f"lg-run/{run.loop}/asked"
+        self._key = f"lg-run/{run.loop}/askings"
 
     async def restore(self) -> None:
         """Read which calls were not interrupted by a crash, but wait inside their tools."""
         for value in (await self._run.kept(self._key, limit=1)).values():
-            self._inside = msgspec.json.decode(value, type=dict[str, str])
-        self._crashed -= set(self._inside.values())
-        self._crashed |= {each.removeprefix(AGAIN) for each in self._inside.values() if each.startswith(AGAIN)}
+            stored = msgspec.json.decode(value, type=Askings)
+            is_open = {each.call.call_id for each in self._open.values()}
+            self._askings = Askings(
+                inside={each: asking for each, asking in stored.inside.items() if asking.call_id in is_open},
+                answers={each: given for each, given in stored.answers.items() if each in is_open},
+            )
+        for origin, recorded in self._open.items():
+            mine = [each for each, asking in self._askings.inside.items() if asking.call_id == recorded.call.call_id]
+            if any(self.is_repeat(each) for each in mine):
+                self._crashed.add(origin)
+            if any(not self.is_repeat(each) and not self.is_answered(each) for each in mine):
+                self._crashed.discard(origin)
+
+    def _call_of(self, asking: Asking) -> Recorded | None:
+        return next((each for each in self._open.values() if each.call.call_id == asking.call_id), None)
 
     def is_announced(self, origin: str) -> bool:
         """Whether a call is in the log."""
@@ -76,9 +119,55 @@ class Calls:
         """An open call or the result of one."""
         return self._open.get(origin) or self._results.get(origin)
 
+    def asking(self, interrupt_id: str) -> Asking | None:
+        """Which asking of a tool an interrupt is; None: no tool raised it."""
+        return self._askings.inside.get(interrupt_id)
+
     def waiting_inside(self, interrupt_id: str) -> Recorded | None:
-        """The call in whose tool an interrupt was raised."""
-        return self._open.get(self._inside.get(interrupt_id, "").removeprefix(AGAIN))
+        """The call that waits itself for the answer to an interrupt of its tool.
+
+        That is the first asking of a call. For each further one a call of its own waits, because applications name an
+        asking by its call: an approval must not be taken for that of the next one.
+        """
+        asking = self.asking(interrupt_id)
+        return self._call_of(asking) if asking is not None and asking.is_first else None
+
+    def is_answered(self, interrupt_id: str) -> bool:
+        """Whether an interrupt that a tool raised has its answer already, which a crash kept the tool from using."""
+        asking = self.asking(interrupt_id)
+        recorded = None if asking is None else self._call_of(asking)
+        if asking is None or recorded is None or interrupt_id in self._raised:
+            return False
+        if asking.number >= 0:
+            return asking.number < len(self._answers(asking.call_id))
+        if asking.number == AGAIN:
+            return recorded.state == "started" and not recorded.may_ask_again
+        if asking.is_first:
+            return recorded.state == "started" and recorded.answer is not None
+        return self._open.keys().isdisjoint((interrupt_id, f"{interrupt_id}#0"))
+
+    async def give(self, answers: Mapping[str, Any]) -> Set[str]:
+        """Give tools the answers to their askings, by the ids of their interrupts. Returns these ids."""
+        inside = {each for each in answers if (asked := self.asking(each)) is not None and asked.number != NESTED}
+        for interrupt_id in inside:
+            asking = self._askings.inside[interrupt_id]
+            if asking.number != AGAIN:
+                before = self._answers(asking.call_id)[: asking.number]
+                self._askings.answers[asking.call_id] = [*before, answers[interrupt_id]]
+        self._raised -= answers.keys()
+        if inside:
+            await self._keep()
+        return inside
+
+    def _answers(self, call_id: CallId) -> list[Any]:
+        return self._askings.answers.get(call_id, [])
+
+    def suspend(self) -> None:
+        """Keep the calls open whose tools have asked, and run again when there are answers."""
+        for interrupt_id, asking in self._askings.inside.items():
+            recorded = self._call_of(asking)
+            if recorded is not None and recorded.state == "started" and not self.is_answered(interrupt_id):
+                recorded.suspend()
 
     def record(self, name: str, arguments: JsonObject, origin: str | None) -> Recorded:
         """Note a call. It is in the log when the run's step ends."""
@@ -99,14 +188,15 @@ class Calls:
             return refused
         if recorded.state != "started":
             await recorded.start()
-        if left := {each: other for each, other in self._inside.items() if other.removeprefix(AGAIN) == origin}:
-            self._inside = {each: other for each, other in self._inside.items() if each not in left}
-            await self._keep_inside()
+        call_id = recorded.call.call_id
+        counter = count()
         try:
-            result = await tool.ainvoke(call, config, **options)
+            result = await tool.ainvoke(call, self._with_answers(config, call_id, counter), **options)
         except GraphInterrupt as error:
-            await self._note_inside(error, origin)
-            raise
+            number = len(self._answers(call_id))
+            is_own = next(counter) > number
+            asking = Asking(call_id, number if is_own else NESTED, recorded.answer is None)
+            raise await self._asked(error, asking) from None
         await self.settle(origin, result)
         return result
 
@@ -118,16 +208,13 @@ class Calls:
         if rule == "repeat":
             self._crashed.discard(origin)
             return None
-        if rule == "ask" and (recorded.state != "started" or recorded.may_ask_again):
-            try:
-                request = {"name": name, "args": recorded.call.input}
-                answer = interrupt({"action_requests": [request]})
-            except GraphInterrupt as error:
-                await self._note_inside(error, AGAIN + origin)
-                raise
-            if answer["decisions"][0]["type"] == "approve":
-                self._crashed.discard(origin)
-                return None
+        if rule == "ask" and recorded.state == "started" and recorded.may_ask_again:
+            asking = Asking(recorded.call.call_id, AGAIN)
+            request = {"name": name, "args": recorded.call.input}
+            raise await self._asked(GraphInterrupt((Interrupt({"action_requests": [request]}),)), asking)
+        if recorded.state == "answered" and isinstance(recorded.answer, Decision) and recorded.answer.granted:
+            self._crashed.discard(origin)
+            return None
         await recorded.done(INTERRUPTED_RESULT, outcome="interrupted")
         self._open.pop(origin, None)
         return LangChainResult(INTERRUPTED_RESULT, tool_call_id=origin, name=name, status="error")
@@ -137,6 +224,7 @@ class Calls:
         recorded = self._open.pop(origin, None)
         if recorded is None:
             return
+        self._askings.answers.pop(recorded.call.call_id, None)  # `restore` leaves out the rest of what is not open
         content, is_error = result_of(value, origin)
         outcome: CallOutcome = "failed" if is_error else "done"
         if is_error and isinstance(recorded.answer, Decision) and not recorded.answer.granted:
@@ -168,12 +256,35 @@ class Calls:
 
     def is_repeat(self, interrupt_id: str) -> bool:
         """Whether an interrupt asks if a call that a crash interrupted runs again."""
-        return self._inside.get(interrupt_id, "").startswith(AGAIN)
+        asking = self.asking(interrupt_id)
+        return asking is not None and asking.number == AGAIN
 
-    async def _note_inside(self, error: GraphInterrupt, origin: str) -> None:
+    def _with_answers(
+        self, config: RunnableConfig | None, call_id: CallId, counter: Iterator[int]
+    ) -> RunnableConfig | None:
+        """A tool's config, with the answers of this call in place of those of its task.
+
+        Args:
+            config: as LangGraph passes it.
+            call_id: the call.
+            counter: counts the interrupts that the tool raises.
+        """
+        if config is None or SCRATCHPAD not in config.get("configurable", {}):
+            return config
+        scratchpad = config["configurable"][SCRATCHPAD]
+        own = replace(scratchpad, interrupt_counter=counter.__next__, resume=self._answers(call_id))
+        return {**config, "configurable": {**config["configurable"], SCRATCHPAD: own}}
+
+    async def _asked(self, error: GraphInterrupt, asking: Asking) -> GraphInterrupt:
+        """The interrupt of a tool, under the id of its asking. Those of a graph in the tool keep theirs."""
         interrupts: Sequence[Interrupt] = error.args[0] if error.args else ()
-        self._inside |= {each.id: origin for each in interrupts}
-        await self._keep_inside()
+        if asking.number != NESTED:
+            own_id = sha256(f"{asking.call_id} {asking.number}".encode()).hexdigest()[:32]  # as long as LangGraph's
+            interrupts = [replace(each, id=own_id) for each in interrupts]
+        self._askings.inside |= {each.id: asking for each in interrupts}
+        self._raised |= {each.id for each in interrupts}
+        await self._keep()
+        return GraphInterrupt(tuple(interrupts))
 
-    async def _keep_inside(self) -> None:
-        await self._run.keep({self._key: msgspec.json.encode(self._inside) if self._inside else None}, durable=False)
+    async def _keep(self) -> None:
+        await self._run.keep({self._key: msgspec.json.encode(self._askings)}, durable=False)

@@ -27,6 +27,8 @@ async def wait_for_answers(run: Run, calls: Calls, state: StateSnapshot) -> None
     """Let a call wait for each interrupt of a state that has none yet, and for a graph that stops before a node."""
     asked = _calls_of(run, calls, state)
     for interrupted in state.interrupts:
+        if calls.is_answered(interrupted.id):
+            continue
         if requests := action_requests(interrupted.value):
             await _wait_for_permissions(run, calls, interrupted, requests, asked[interrupted.id])
             continue
@@ -40,6 +42,7 @@ async def wait_for_answers(run: Run, calls: Calls, state: StateSnapshot) -> None
         else:
             await _ask(run, calls, interrupted.id, questions)
     calls.misfits.clear()
+    calls.suspend()
     if state.next and not state.interrupts:
         question = {"question": f"Go on with {', '.join(state.next)}?", "options": [{"label": GO_ON}, {"label": "no"}]}
         await _ask(run, calls, breakpoint_id(state), {"questions": [question]})
@@ -86,6 +89,8 @@ def breakpoint_id(state: StateSnapshot) -> str:
 async def resume_values(run: Run, calls: Calls, state: StateSnapshot) -> dict[str, Any] | None:
     """What each interrupt of a state is resumed with, by its id; None while one of them has no answer that fits.
 
+    Tools get the answers to their own interrupts from `Calls`.
+
     Raises:
         AgentError: the user declined a question whose schema has no value for that.
     """
@@ -93,6 +98,8 @@ async def resume_values(run: Run, calls: Calls, state: StateSnapshot) -> dict[st
     answered: list[str] = []
     asked_calls = _calls_of(run, calls, state)
     for interrupted in state.interrupts:
+        if calls.is_answered(interrupted.id):
+            continue
         if requests := action_requests(interrupted.value):
             asked = asked_calls[interrupted.id]
             for recorded, request in zip(asked, requests, strict=True):
@@ -115,9 +122,10 @@ async def resume_values(run: Run, calls: Calls, state: StateSnapshot) -> dict[st
                 calls.misfits[interrupted.id] = f"The answer does not fit ({error})."
     if calls.misfits:
         return None
+    given = await calls.give(found)
     for origin in answered:
         await calls.answer(origin)
-    return found
+    return {each: value for each, value in found.items() if each not in given}
 
 
 async def may_continue(calls: Calls, state: StateSnapshot) -> bool | None:
@@ -146,6 +154,9 @@ def _calls_of(run: Run, calls: Calls, state: StateSnapshot) -> dict[str, list[Re
             found[interrupted.id] = [inside] * len(requests)
             continue
         own = [calls.find(f"{interrupted.id}#{place}") for place in range(len(requests))]
+        if calls.asking(interrupted.id) is not None:  # not the first of its call: a call of its own waits
+            found[interrupted.id] = [None if isinstance(each, ToolMessage) else each for each in own]
+            continue
         matched = match_calls(requests, [each.call for each in left])
         by_id = {each.call.call_id: each for each in left}
         announced = [None if call is None else by_id[call.call_id] for call in matched]

@@ -196,6 +196,9 @@ class Recorded(Protocol):
             RuntimeError: as for `start`.
         """
 
+    def suspend(self) -> None:
+        """Leave the call open when the agent returns while another call waits: it runs again afterwards."""
+
 
 class Run(Protocol):
     """What an agent gets to execute one loop of one run."""

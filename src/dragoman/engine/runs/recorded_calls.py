@@ -36,6 +36,8 @@ class RecordingLoop(Protocol):
     metadata: RunMetadata
     answers: Mapping[CallId, ToolMessage]
     """The answers that open calls of the loop have, as they were sent."""
+    suspended: set[CallId]
+    """The started calls that run again when another call has its answer."""
 
     def append(self, events: Sequence[Event], *, urgent: bool = True) -> int:
         """Add events of this run to the log. Raises CancelledError if the run is over."""
@@ -113,6 +115,10 @@ class RecordedCall:
             events.append(AnswerGiven(call_id=call_id, granted=False, by="", reason=reason))
         self._run.append(events)
 
+    def suspend(self) -> None:
+        """Leave the call open when the agent returns while another call waits."""
+        self._run.suspended.add(self.call.call_id)
+
     def _opened(self) -> OpenCall:
         opened = self._run.live.state.calls.get(self.call.call_id)
         if opened is None:
@@ -153,8 +159,12 @@ def settle_unfinished(run: RecordingLoop, new_id: Callable[[], str]) -> None:
     """Settle the recorded calls that the agent left open when it returned.
 
     While one of them waits for the application, those that were not started stay open too: they may begin afterwards.
+    So do those that are suspended.
     """
     calls = [call for call in run.live.state.calls_in_loop(run.loop) if call.recorded and not call.is_waiting()]
-    unfinished = [call for call in calls if call.started] if has_waiting(run) else calls
+    if has_waiting(run):
+        unfinished = [call for call in calls if call.started and call.call.call_id not in run.suspended]
+    else:
+        unfinished = calls
     if unfinished:
         run.append([settle_call(call, "cancelled", ENDED_RESULT, new_id) for call in unfinished])

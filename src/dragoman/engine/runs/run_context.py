@@ -145,6 +145,7 @@ class LoopRun:
         "services",
         "session_id",
         "state",
+        "suspended",
         "user",
     )
 
@@ -185,6 +186,8 @@ class LoopRun:
         self.answers: Mapping[CallId, ToolMessage] = {}
         """The answers that open calls of the loop have kept, as they were sent."""
         self.services = services
+        self.suspended: set[CallId] = set()
+        """The started recorded calls that run again when another call has its answer."""
         self._message: MessageId | None = None
         self._is_internal = False
         """Whether no client sees the open message."""
