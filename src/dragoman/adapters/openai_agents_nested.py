@@ -20,7 +20,10 @@ from agents.run_state import _SerializedAgentToolRunResult
 from agents.tool_context import ToolContext
 
 from dragoman.adapters.openai_agents_stream import origin_of
-from dragoman.core.content import Json
+from dragoman.core.content import Json, encode_json
+
+INNER_STATE = "agent_run_state"
+"""Where the SDK puts the state of an agent that is a tool."""
 
 
 async def pending_approvals(
@@ -45,15 +48,27 @@ async def pending_approvals(
     return state.get_interruptions()
 
 
-def remove_contexts(state: dict[str, Any]) -> None:
-    """Remove the application's context from the JSON of a run state, and of those of agents inside it.
+def encode_without_contexts(stored: object, state: dict[str, Any]) -> bytes:
+    """Encode a run state, as JSON, without the application's context, and those of agents inside it without theirs.
 
     The application makes its context again for each run. What is in it, such as a secret option, is not ours to store.
+
+    Args:
+        stored: what is encoded; it holds the state.
+        state: the state, which is changed.
     """
+    _remove_context(state)
+    encoded = encode_json(stored)
+    if INNER_STATE.encode() not in encoded:  # searched here, because to look at each value costs a long run most
+        return encoded
+    for inner in _states_inside(state):
+        _remove_context(inner)
+    return encode_json(stored)
+
+
+def _remove_context(state: dict[str, Any]) -> None:
     state["context"]["context"] = None
     state["context"].pop("context_meta", None)
-    for inner in _states_inside(state):
-        remove_contexts(inner)
 
 
 def _states_inside(value: Json) -> Iterator[dict[str, Any]]:
@@ -62,10 +77,9 @@ def _states_inside(value: Json) -> Iterator[dict[str, Any]]:
             yield from _states_inside(part)
     elif isinstance(value, dict):
         for name, part in value.items():
-            if name == "agent_run_state" and isinstance(part, dict):
+            if name == INNER_STATE and isinstance(part, dict):
                 yield part
-            else:
-                yield from _states_inside(part)
+            yield from _states_inside(part)
 
 
 def _renamed(value: Json, names: Mapping[str, str]) -> Any:  # noqa: ANN401  # JSON of the same shape

@@ -39,7 +39,7 @@ from dragoman.adapters.openai_agents_items import (
     result_value,
     to_tool_output,
 )
-from dragoman.adapters.openai_agents_nested import pending_approvals, remove_contexts
+from dragoman.adapters.openai_agents_nested import encode_without_contexts, pending_approvals
 from dragoman.adapters.openai_agents_stream import CallRecord, StreamFollower, origin_of
 from dragoman.core.agent import Recorded, Run
 from dragoman.core.answers import INTERRUPTED_RESULT, denied_result, failed_result, not_found_result
@@ -202,7 +202,6 @@ class Play:
         self._record.ask_for_nested(state)
         try:
             encoded = state.to_json(context_serializer=lambda _: {})
-            remove_contexts(encoded)
             if encoded["original_input"] == self._input:
                 encoded["original_input"] = None
             stored = StoredState(
@@ -211,7 +210,8 @@ class Play:
                 nested=self._record.nested,
                 state=encoded,
             )
-            await self._run.keep({STATE_KEY: encode_json(stored)}, durable=False)  # the start of a call waits for it
+            written = encode_without_contexts(stored, encoded)
+            await self._run.keep({STATE_KEY: written}, durable=False)  # the start of a call waits for it
         except (UserError, TypeError, ValueError) as error:
             log.warning("run state cannot be stored", session_id=self._run.session_id, error=str(error))
         else:
