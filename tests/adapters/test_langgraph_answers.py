@@ -11,9 +11,10 @@ pytest.importorskip("langchain", reason="langchain is not installed")
 
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
+from langgraph import errors
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 from typing_extensions import TypedDict
 
 from dragoman.adapters.langgraph import LangGraphAgent
@@ -133,6 +134,45 @@ async def test_an_answer_that_does_not_fit_its_schema_is_asked_for_again(
         again = Choice(call_id=await session.waiting_call_id(), custom={"0": right})
         assert await session.answer(again) == "end_turn"
         assert "Elm" in str(await session.summary_lines()) or isinstance(schema, dict)
+
+
+class Seats(BaseModel):
+    count: int
+
+    @field_validator("count")
+    @classmethod
+    def is_even(cls, count: int) -> int:
+        if count % 2:
+            raise ValueError("seats are sold in pairs")
+        return count
+
+
+@pytest.mark.parametrize("is_in_tool", [False, True])
+async def test_an_answer_that_a_validator_of_the_graph_refuses_is_asked_for_again(
+    tmp_path: Path, is_in_tool: bool
+) -> None:
+    if not hasattr(errors, "is_invalid_resume"):
+        pytest.skip("this version of LangGraph does not say that an answer is not valid")
+
+    def ask() -> str:
+        """Ask."""
+        return f"{interrupt('How many?', response_schema=Seats).count} seats"
+
+    graph: Any
+    if is_in_tool:
+        graph = create_agent(ScriptedChatModel(script=in_turn(calls(("ask", {})), AIMessage("thanks"))), [ask])
+    else:
+        graph = StateGraph(Topic).add_node("ask", lambda state: {"topic": ask()}).add_edge(START, "ask").compile()
+    async with agent_harness(tmp_path, LangGraphAgent(graph, name="asking")) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("go") == "tool_use"
+        assert await session.choose(custom_text='{"count": 3}') == "tool_use"
+        (waiting,) = (await session.live()).state.waiting_calls()
+        question = waiting.shown().input["questions"][0]["question"]
+        assert question.splitlines() == ["The answer does not fit (Value error, seats are sold in pairs).", "How many?"]
+        await harness.restart()
+        assert await session.choose(custom_text='{"count": 4}') == "end_turn"
+        assert "4 seats" in str(await session.summary_lines())
 
 
 async def test_a_declined_question_that_must_have_a_value_ends_the_run(tmp_path: Path) -> None:

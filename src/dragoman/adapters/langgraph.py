@@ -12,11 +12,19 @@ from langgraph.graph import StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 from langgraph.types import Command, StateSnapshot, StreamMode
+from pydantic import ValidationError
 from pydantic.errors import PydanticUserError
 
 from dragoman.adapters.base import FrameworkAgent, WrapperOptions, count
 from dragoman.adapters.frameworks import LANGGRAPH, Framework, Refused, needs_argument, own_runtime
-from dragoman.adapters.langgraph_interrupts import may_continue, resume_values, wait_for_answers, was_asked
+from dragoman.adapters.langgraph_interrupts import (
+    ask_again,
+    is_invalid_resume,
+    may_continue,
+    resume_values,
+    wait_for_answers,
+    was_asked,
+)
 from dragoman.adapters.langgraph_messages import output_text, to_human, to_langchain
 from dragoman.adapters.langgraph_place import Place, Places
 from dragoman.adapters.langgraph_play import CURRENT, Player, RunSaver, langchain_ids
@@ -216,7 +224,14 @@ class LangGraphAgent(FrameworkAgent):
             given = left.given
         context = await value_for(self._context, info)
         while True:
-            state = await self._execute(player, given, config, context)
+            try:
+                state = await self._execute(player, given, config, context)
+            except ValidationError as error:
+                if not is_invalid_resume(error):
+                    raise
+                await player.end()
+                await ask_again(player.run, player.calls, await self._graph.aget_state(config), error)
+                return None
             if not (state.interrupts or state.next):
                 return await self._finish(player, places, place, state, structured)
             await wait_for_answers(player.run, player.calls, state)

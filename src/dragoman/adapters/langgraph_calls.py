@@ -159,6 +159,13 @@ class Calls:
             await self._keep()
         return inside
 
+    async def take_back(self, interrupt_id: str) -> None:
+        """Forget the answer that a tool got to one of its askings."""
+        asking = self.asking(interrupt_id)
+        if asking is not None and asking.number >= 0:
+            self._askings.answers[asking.call_id] = self._answers(asking.call_id)[: asking.number]
+            await self._keep()
+
     def _answers(self, call_id: CallId) -> list[Any]:
         return self._askings.answers.get(call_id, [])
 

@@ -1,9 +1,11 @@
 """Interrupts of a graph while it waits: each is one waiting call in the log, and its answer resumes the graph."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from langgraph import errors
 from langgraph.types import Interrupt, StateSnapshot
+from pydantic import ValidationError
 
 from dragoman.adapters.langgraph_calls import Calls
 from dragoman.adapters.langgraph_questions import (
@@ -16,17 +18,43 @@ from dragoman.adapters.langgraph_questions import (
     request_name,
 )
 from dragoman.core.agent import AgentError, Recorded, Run
-from dragoman.core.content import Json, ToolMessage
+from dragoman.core.content import ToolMessage
 from dragoman.core.inputs import Decision
 from dragoman.core.tools import ASK_USER_QUESTION
 
 GO_ON = "yes"
 
 
-async def wait_for_answers(run: Run, calls: Calls, state: StateSnapshot) -> None:
-    """Let a call wait for each interrupt of a state that has none yet, and for a graph that stops before a node."""
+def is_invalid_resume(error: ValidationError) -> bool:
+    """Whether `interrupt` raised the error because an answer is not valid. Nothing is saved then."""
+    marks_errors = getattr(errors, "is_invalid_resume", None)  # not in all versions of LangGraph
+    return marks_errors is not None and bool(marks_errors(error))
+
+
+async def ask_again(run: Run, calls: Calls, state: StateSnapshot, error: ValidationError) -> None:
+    """Ask once more about the interrupts whose answers a validator of the graph refused: those of the error's type."""
+    typed = [each for each in state.interrupts if isinstance(_schema_of(each), dict)]
+    of_type = [each for each in typed if _schema_of(each).get("title") == error.title]
+    reason = "; ".join(each["msg"] for each in error.errors(include_context=False, include_input=False))
+    for interrupted in of_type or typed:
+        calls.misfits[interrupted.id] = f"The answer does not fit ({reason})."
+        await calls.take_back(interrupted.id)
+    await wait_for_answers(run, calls, state, only=frozenset(calls.misfits))
+
+
+async def wait_for_answers(run: Run, calls: Calls, state: StateSnapshot, *, only: Container[str] | None = None) -> None:
+    """Let a call wait for each interrupt of a state that has none yet, and for a graph that stops before a node.
+
+    Args:
+        run: the run.
+        calls: its calls.
+        state: the graph's state.
+        only: the interrupts that are asked about; None: all.
+    """
     asked = _calls_of(run, calls, state)
     for interrupted in state.interrupts:
+        if only is not None and interrupted.id not in only:
+            continue
         if calls.is_answered(interrupted.id):
             continue
         if requests := action_requests(interrupted.value):
@@ -48,7 +76,7 @@ async def wait_for_answers(run: Run, calls: Calls, state: StateSnapshot) -> None
         await _ask(run, calls, breakpoint_id(state), {"questions": [question]})
 
 
-def _schema_of(interrupted: Interrupt) -> Json:
+def _schema_of(interrupted: Interrupt) -> Any:  # noqa: ANN401  # JSON, or a type
     """The JSON schema of the answer."""
     return getattr(interrupted, "response_schema", None)  # since langgraph 1.2.12
 
