@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.protocols.openai.ids import session_of
 from tests.adapters.scenes import Framework
 from tests.conversations import Feature, Observation, ObservedCall, ObservedResult, Server, Setup
 from tests.protocols.a2a.driver import A2aDriver
@@ -36,6 +37,12 @@ class ResponsesDriver(OpenAiDriver):
     async def begin(self, setup: Setup) -> None:
         await super().begin(setup)
         self._tools = self._tools if self._brings_tools else []
+
+    def session_id(self) -> str:
+        """The conversation's session, which no list shows."""
+        session_id = session_of(self._conversation)
+        assert session_id is not None, self._conversation
+        return session_id
 
     async def history(self) -> list[Observation]:
         """The history. Items have a call with its result, in the order in which they ended; scenes sort their calls."""

@@ -62,18 +62,8 @@ class TaskStream:
         return self.events
 
     def text(self) -> str:
-        """The text of all artifacts, as far as it has come: of the snapshot and of the updates."""
-        found: dict[str, str] = {}
-        for event in self.events:
-            task = event.get("task") or (event if event.get("kind") == "task" else None)
-            if task is not None:
-                found = {each["artifactId"]: text_of(each["parts"]) for each in task.get("artifacts", [])}
-            update = event.get("artifactUpdate") or (event if event.get("kind") == "artifact-update" else None)
-            if update is not None:
-                artifact = update["artifact"]
-                before = found.get(artifact["artifactId"], "") if update["append"] else ""
-                found[artifact["artifactId"]] = before + text_of(artifact["parts"])
-        return "".join(found.values())
+        """The text of all artifacts, as far as it has come."""
+        return text_in(self.events)
 
     def statuses(self) -> list[str]:
         """The states that were shown, in order, without prefix."""
@@ -88,6 +78,21 @@ class TaskStream:
     def task_id(self) -> str:
         first = self.events[0].get("task") or self.events[0]
         return str(first["id"])
+
+
+def text_in(events: list[Json]) -> str:
+    """The text of all artifacts after some events: of the snapshot and of the updates."""
+    found: dict[str, str] = {}
+    for event in events:
+        task = event.get("task") or (event if event.get("kind") == "task" else None)
+        if task is not None:
+            found = {each["artifactId"]: text_of(each["parts"]) for each in task.get("artifacts", [])}
+        update = event.get("artifactUpdate") or (event if event.get("kind") == "artifact-update" else None)
+        if update is not None:
+            artifact = update["artifact"]
+            before = found.get(artifact["artifactId"], "") if update["append"] else ""
+            found[artifact["artifactId"]] = before + text_of(artifact["parts"])
+    return "".join(found.values())
 
 
 def text_of(parts: list[Json]) -> str:

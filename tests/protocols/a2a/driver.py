@@ -18,7 +18,7 @@ from tests.conversations import (
     Setup,
     Stop,
 )
-from tests.protocols.a2a.client import A2aClient, Dialect, TaskStream, answers, asked, said, state_of
+from tests.protocols.a2a.client import A2aClient, Dialect, TaskStream, answers, asked, said, state_of, text_in
 
 Json = Any
 
@@ -71,7 +71,7 @@ class A2aDriver:
         stream = await self.client.subscribe(before.task_id, after=before.ids[-1])
         await stream.rest()
         task = await self.client.get(before.task_id)
-        assert before.text() + stream.text() == said(task)
+        assert text_in([*before.events, *stream.events]) == said(task)
         return self._outcome(task)
 
     async def interrupt(self, how: Literal["delete", "stop"]) -> Outcome:
