@@ -20,6 +20,7 @@ from pydantic_ai import (
     RunContext,
     TextOutput,
     ToolOutput,
+    ToolReturn,
     UsageLimits,
 )
 from pydantic_ai.agent import WrapperAgent
@@ -313,6 +314,34 @@ async def test_a_tool_may_ask_for_approval_by_its_arguments_and_a_trusting_sessi
     log = short((await world.events(live.state.session_id))[before:])
     assert log[-4:] == ["done: ok", "text: paid", "step", "end_turn"]
     assert "waits for permission" not in log
+
+
+async def test_what_a_tool_returned_beside_its_result_reaches_the_model_after_another_call_was_approved(
+    world: World,
+) -> None:
+    seen: list[list[ModelMessage]] = []
+    agent = FrameworkAgent(scripted([call("look"), call("pay", a=5)], ["done"], seen=seen))
+
+    @agent.tool_plain
+    def look() -> ToolReturn:
+        return ToolReturn(
+            "seen", content=["the screen:", BinaryContent(b"GIF89a", media_type="image/gif")], metadata={"width": 80}
+        )
+
+    @agent.tool_plain(requires_approval=True)
+    def pay(a: int) -> str:
+        return f"paid {a}"
+
+    engine, live, _ = await talk(world, agent)
+    await answer(world, engine, live, lambda call_id: Decision(call_id=call_id, granted=True))
+    (beside,) = [part for part in seen[1][-1].parts if isinstance(part, UserPromptPart)]
+    words, picture = beside.content
+    assert isinstance(picture, BinaryContent)
+    assert (words, picture.data, picture.media_type) == ("the screen:", b"GIF89a", "image/gif")
+    (look_result,) = [
+        part for part in seen[1][-1].parts if isinstance(part, ToolReturnPart) and part.tool_name == "look"
+    ]
+    assert (look_result.content, look_result.metadata) == ("seen", {"width": 80})
 
 
 async def test_a_question_of_a_deferred_call_is_asked_with_its_choices(world: World) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import msgspec
+from pydantic import TypeAdapter
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import (
     AbstractCapability,
@@ -43,6 +44,7 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     ToolCallPart,
     ToolReturn,
+    UserContent,
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
@@ -59,6 +61,8 @@ RETRY_KEY = "pydantic_ai_retry"
 """In the private value of a result: the text with which the tool asked the model to try again."""
 DENIED_KEY = "pydantic_ai_denied"
 """In the private value of a result: the user denied the call."""
+BESIDE_KEY = "pydantic_ai_beside"
+"""In the private value of a result: what the tool returned beside it, for the model and for the application."""
 UNPARSED_KEY = "_raw"
 
 
@@ -228,7 +232,8 @@ class Bridge(AbstractCapability[Any]):
         visible = blocks_of(returned)
         if visible is returned:
             visible = to_jsonable_python(returned, fallback=str, bytes_mode="base64")
-        await self._done(call.tool_call_id, visible, "done")
+        private = {BESIDE_KEY: to_jsonable_python(_beside(value), fallback=str)} if value is not returned else None
+        await self._done(call.tool_call_id, visible, "done", private=private)
         return value
 
     async def _done(self, origin: str, result: Json, outcome: CallOutcome, *, private: Json = None) -> None:
@@ -305,10 +310,26 @@ class _Step:
     response: ModelResponse
 
 
+_BESIDE: TypeAdapter[Any] = TypeAdapter(str | list[UserContent] | None)
+
+
+def _beside(value: ToolReturn[Any]) -> dict[str, Any]:
+    content = value.content if value.content is None or isinstance(value.content, str) else list(value.content)
+    return {
+        "content": _BESIDE.dump_python(content, mode="json"),
+        "metadata": value.metadata,
+        "tools": value.tools,
+    }
+
+
 def as_result(result: ToolMessage) -> Any:  # noqa: ANN401  # whatever the tool returned
     """What the framework is given for a result on record: the value, or what its tool raised."""
     if not result.is_error:
-        return value_of(result)
+        beside = result.private.get(BESIDE_KEY) if isinstance(result.private, dict) else None
+        if not isinstance(beside, dict):
+            return value_of(result)
+        content = _BESIDE.validate_python(beside["content"])
+        return ToolReturn(value_of(result), content=content, metadata=beside["metadata"], tools=beside["tools"])
     retry = result.private.get(RETRY_KEY) if isinstance(result.private, dict) else None
     return ModelRetry(retry) if isinstance(retry, str) else ToolFailed(text_of(result.content))
 
