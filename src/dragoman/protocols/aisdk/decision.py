@@ -1,6 +1,7 @@
 """What a page's request asks for, from its messages and what the session knows of them.
 
-    last message is the user's, and new            ──► a run starts
+    last message is the user's, and new            ──► a run starts; on a branch if the page says that it sends its
+                                                       whole history, and something else follows what it shows
                     known, with other content      ──► edit: a run on a branch before it
                     known and named, or it failed  ──► asked again, on a branch
                     known otherwise                ──► a retry: its run is streamed again
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman.core import content as core
+from dragoman.core import resent_history
 from dragoman.core.admission import is_busy
 from dragoman.core.branches import BranchPoint
 from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, LoggedEvent, MessageAdded, RunStarted
@@ -47,6 +49,8 @@ class PostedRequest(msgspec.Struct, frozen=True, kw_only=True):
     extra: core.JsonObject
     client_version: ClientVersion
     policy: DisconnectPolicy
+    is_complete: bool = False
+    """The page says that it sends all messages that it shows."""
 
     @property
     def messages(self) -> tuple[UIMessage, ...]:
@@ -100,8 +104,10 @@ class Decisions:
             return await self._continue(request, session)
         known = await self._user_message(session, visible.get(last.id))
         if known is None:
+            if request.is_complete:
+                return await self._place(messages, session, known_ids)
             return StartRun(_unsent(messages, known_ids, visible))
-        if not requests.has_content(last, known.message, path):
+        if not requests.has_content(last, known.message.content, path):
             return StartRun((requests.user_input(last, path),), BranchPoint(known.logged.seq))
         run_id, state = known.logged.run_id, session.state
         row = None if run_id is None else await find_run_in(self._engine, session, run_id)
@@ -116,8 +122,8 @@ class Decisions:
 
     async def _known_messages(
         self, request: PostedRequest, session: SessionView
-    ) -> tuple[Collection[str], dict[str, int]]:
-        """Those ids of the request's user messages that the log has, and the events of those in the active branch."""
+    ) -> tuple[Mapping[str, int], dict[str, int]]:
+        """The events of the request's user messages that the log has, by id; and of those in the active branch."""
         ids = [each.id for each in request.messages if each.role == "user"]
         if request.chat.message_id is not None:
             ids.append(request.chat.message_id)
@@ -128,7 +134,19 @@ class Decisions:
             for stored in (await self._engine.history.compare(session, hidden, known)).stored:
                 if stored.is_visible:
                     visible |= {each.id: stored.seq for each in hidden if stored.has_id(each.id)}
-        return known.keys(), visible
+        return known, visible
+
+    async def _place(self, messages: Sequence[UIMessage], session: SessionView, known: Mapping[str, int]) -> StartRun:
+        """The new messages of a whole history, where the page shows them (shared rules, 13)."""
+        sent = requests.sent_messages(messages)
+        history = await self._engine.history.compare(session, sent, known, is_complete=True)
+        placement = resent_history.place(sent, history)
+        new = {
+            each.id: requests.user_input(each, f"messages[{index}]")
+            for index, each in enumerate(messages)
+            if each.id in placement.new
+        }
+        return StartRun(tuple(new.values()), placement.branch)
 
     async def _regenerate(
         self, request: PostedRequest, session: SessionView, known_ids: Collection[str], visible: dict[str, int]
@@ -148,7 +166,9 @@ class Decisions:
         turn = await self.newest_turn(session)
         newest = None if turn is None else await self._message_of_run(session, turn.first.first_seq)
         if before and before[-1].role == "user" and before[-1].id not in known_ids:
-            is_resent = newest is not None and requests.has_content(before[-1], newest.message, _last_path(before))
+            is_resent = newest is not None and requests.has_content(
+                before[-1], newest.message.content, _last_path(before)
+            )
             if visible or not is_resent:
                 return StartRun(_unsent(before, known_ids, visible))
         for index in range(len(before) - 1, -1, -1):
@@ -156,7 +176,7 @@ class Decisions:
             known = await self._user_message(session, visible.get(message.id)) if message.role == "user" else None
             if known is not None:
                 path = f"messages[{index}]"
-                if requests.has_content(message, known.message, path):
+                if requests.has_content(message, known.message.content, path):
                     return _ask_again(known)
                 return StartRun((requests.user_input(message, path),), BranchPoint(known.logged.seq))
         if newest is None:

@@ -105,6 +105,11 @@ class _Handlers(Handlers):
                 "X-Run-On-Disconnect",
                 "`cancel`: the run stops when this client disconnects and no other client reads it.",
             ),
+            request_header(
+                "X-Message-History",
+                "`complete`: requests have all messages that the page shows, so that a new message hides what the page"
+                " does not show any more.",
+            ),
         ),
         streams=_STREAM,
         errors={409: "The chat is being answered, or nothing waits for these answers; `x-dragoman-error` says which."},
@@ -126,6 +131,7 @@ class _Handlers(Handlers):
             extra=decoded.extra,
             client_version=self._client_version(request),
             policy="cancel" if policy.lower() == "cancel" else "continue",
+            is_complete=(header(request.scope, b"x-message-history") or "").lower() == "complete",
         )
         return await self._chats.post(posted)
 

@@ -6,6 +6,7 @@ count that the core recorded and that still wait. Source: specification of AI SD
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -15,6 +16,7 @@ from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import ROOT, CallId, MessageId
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
 from dragoman.core.open_calls import OpenCall
+from dragoman.core.resent_history import SentMessage
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.tools import ToolSpec
@@ -71,14 +73,24 @@ def _text(part: JsonObject, name: str, path: str) -> str:
     return value
 
 
-def has_content(message: UIMessage, stored: core.UserMessage, path: str) -> bool:
+def has_content(message: UIMessage, stored: str | tuple[core.InputBlock, ...], path: str) -> bool:
     """Whether a page resends a message with the content that was stored, as it was sent or as it is shown.
 
     The names of files do not count: earlier releases did not store those of images.
     """
     content = content_of(message, path)
-    sent, shown = ([{**part, "filename": None} for part in parts_of(each)] for each in (content, stored.content))
-    return content == stored.content or sent == shown
+    sent, shown = ([{**part, "filename": None} for part in parts_of(each)] for each in (content, stored))
+    return content == stored or sent == shown
+
+
+def sent_messages(messages: Sequence[UIMessage]) -> list[SentMessage]:
+    """The page's history, to be compared with the stored one."""
+    return [
+        SentMessage(each.id, True, core.text_of(content_of(each, path)), partial(has_content, each, path=path))
+        if each.role == "user"
+        else SentMessage(each.id)
+        for each, path in ((each, f"messages[{place}]") for place, each in enumerate(messages))
+    ]
 
 
 def seeds_of(messages: Sequence[UIMessage], new_id: NewId) -> tuple[core.Message, ...]:
