@@ -526,8 +526,9 @@ class Engine:
     def reserve_key_with_messages(
         self, owner: UserId, key: IdempotencyKey, session: SessionView, message_ids: Collection[str]
     ) -> AbstractAsyncContextManager[tuple[IdempotencyRecord | None, Mapping[str, int]]]:
-        """Reserve a key, and find the request's messages in its session; see `Idempotency.reserve_with_messages`."""
-        return self._idempotency.reserve_with_messages(owner, key, session.state.session_id, message_ids)
+        """Reserve a session's key, and find the request's messages there; see `Idempotency.reserve_with_messages`."""
+        stored = session.state.session_id if session.durable_cursor.seq else None
+        return self._idempotency.reserve_with_messages(owner, key, stored, message_ids)
 
     async def find_run_of(self, record: IdempotencyRecord | None) -> RunLocation | None:
         """The run that the request of an idempotency record started; None if it started none, or the run is gone."""

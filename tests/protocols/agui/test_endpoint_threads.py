@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from dragoman.core import refusals
 from dragoman.core.refusals import all_refusals
+from dragoman.engine.instrumentation.metrics import COMMITS
 from dragoman.protocols.agui.errors import ERRORS
 from dragoman.protocols.kit.errors import REQUEST_ERRORS
 from tests.asgi_client import Exchange
@@ -17,6 +18,7 @@ from tests.conversations import calls, script
 from tests.protocols.aap.client import AapClient
 from tests.protocols.agui.endpoint import Endpoint, an_input, parse
 from tests.protocols.agui.endpoint_streams import (
+    HANG,
     HELLO,
     LONG,
     STAMP,
@@ -417,6 +419,18 @@ async def test_the_next_run_may_start_as_soon_as_the_previous_end_is_received(en
             await endpoint.open("POST", "rehearsal", {**body, "runId": str(number), "messages": [user("hello")]})
         )
         await reading.until("RUN_FINISHED")
+
+
+@requirement("ag-ui-b:threads:same-first")
+async def test_a_new_thread_and_its_run_share_a_commit(open_app_server: AppServerFactory) -> None:
+    """One whose client knows nothing of it yet, under a UUID: decision 52."""
+    written = COMMITS.labels(outcome="written")
+    async with open_app_server() as server:
+        endpoint = Endpoint(server.connection, server.key("alice"))
+        before = written.value
+        opened = await endpoint.open("POST", endpoint.agent, an_input(script(HANG), thread=str(uuid4())))
+        await StreamReader(opened).until("RUN_STARTED")
+        assert written.value == before + 1
 
 
 @requirement("ag-ui-b:threads:same-first")

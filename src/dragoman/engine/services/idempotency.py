@@ -133,14 +133,17 @@ class Idempotency:
 
     @asynccontextmanager
     async def reserve_with_messages(
-        self, owner: UserId, key: IdempotencyKey, session_id: SessionId, ids: Collection[str]
+        self, owner: UserId, key: IdempotencyKey, session_id: SessionId | None, ids: Collection[str]
     ) -> AsyncIterator[tuple[IdempotencyRecord | None, dict[str, int]]]:
         """Reserve a key as `reserve` does, for a request with messages of these ids.
 
         Enters also with those of the ids that the session's log has, and the event that completed each message. Both
-        are read in one query.
+        are read in one query; nothing is read without a session id, for the key of a session that is not stored yet.
         """
         async with self._locked(owner, key.name):
+            if session_id is None:
+                yield None, {}
+                return
             earlier, known = await self._index.find_request(owner, key.name, session_id, ids)
             earlier = self._unless_expired(earlier)
             _require_same_request(key, earlier)

@@ -78,21 +78,25 @@ class Threads:
             return await self._run_in_thread(request, session)
 
     async def _create(self, request: RunRequest) -> SessionView:
-        """A new thread that begins with the history that its client holds."""
+        """A new thread that begins with the history that its client holds.
+
+        If there is none, what the request asks for is decided without the thread's log, so a run can follow at once.
+        """
         messages, spec = request.run.messages, self._engine.agent(request.agent).spec
         length = answered_length(decision.sent_messages(request.run, spec))
         if length == len(messages):
             raise SessionNotFound("a thread begins with a user message")
         session_id = parse_session_id(request.run.thread_id)
+        seeds = seeds_of(messages[:length], self._engine.ids.new)
         create = Create(
             protocol=PROTOCOL,
             agent=spec.name,
             tools="all",
-            seeds=seeds_of(messages[:length], self._engine.ids.new),
+            seeds=seeds,
             session_id=session_id,
             name=None if session_id is not None else request.run.thread_id,
         )
-        return await self._engine.create(request.principal.user, create)
+        return await self._engine.create(request.principal.user, create, run_follows=not seeds)
 
     async def _run_in_thread(self, request: RunRequest, session: SessionView) -> Response:
         run, owner = request.run, request.principal.user
