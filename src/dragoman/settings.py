@@ -177,6 +177,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ge=1024 * 1024,
         ),
     ] = 128 * 1024 * 1024
+    unread_bytes: Annotated[
+        int,
+        doc(
+            "memory for responses that clients have not read yet, in bytes; beyond it the oldest one of the user with"
+            " the most is cut off",
+            ge=1024 * 1024,
+        ),
+    ] = 256 * 1024 * 1024
     text_chars: Annotated[int, doc("longest text block, in characters", ge=1)] = 1024 * 1024
     seeds: Annotated[int, doc("maximum number of messages in the initial history of a session", ge=0)] = 1000
     client_tools: Annotated[int, doc("maximum number of tools that an application may declare in a session", ge=0)] = (

@@ -20,6 +20,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from dragoman.asgi.security import App, Message
+from dragoman.core.principal import Principal
+from dragoman.engine.services.unread_responses import UNREAD_RESPONSES
 from dragoman.protocols.kit.connection import PUSH_EXTENSION
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -127,6 +129,7 @@ class Connection(HttpToolsProtocol):
         """Cancel the timers and tell the exchange in progress that its client disconnected."""
         self._stop_timer()
         self.stop_idle_timer()
+        UNREAD_RESPONSES.discard(self)
         exchange, self._answered = self._answered, None
         if exchange is not None:
             self.cycle = cast("RequestResponseCycle", exchange)
@@ -135,6 +138,18 @@ class Connection(HttpToolsProtocol):
         self.pipeline.clear()
         if exchange is not None and exchange.disconnected and exchange.disconnect_callback is not None:
             exchange.disconnect_callback()
+
+    def pause_writing(self) -> None:
+        """Count what the client has not read. Called by the transport beyond 64 KiB."""
+        super().pause_writing()
+        principal: Principal | None = None if self._answered is None else self._answered.principal
+        reader = (self.client or ("",))[0] if principal is None else principal.user
+        UNREAD_RESPONSES.add(self, reader, self.transport.get_write_buffer_size(), self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Note that the client has read nearly everything. Called by the transport."""
+        UNREAD_RESPONSES.discard(self)
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, within the bounds."""
@@ -446,6 +461,11 @@ class Exchange:
         self._write(message.get("body", b""), is_last=is_last)
         if is_last:
             self._complete()
+
+    @property
+    def principal(self) -> Principal | None:
+        """Who sent the request, once the app knows it."""
+        return self._scope.get("principal")
 
     @property
     def has_arrived(self) -> bool:

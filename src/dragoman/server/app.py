@@ -44,6 +44,7 @@ from dragoman.engine.services.rate_sharing import RateSharing
 from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.services.shares import ShareService
 from dragoman.engine.services.token_budgets import TokenBudgets
+from dragoman.engine.services.unread_responses import UNREAD_RESPONSES
 from dragoman.engine.services.uploads import Uploads
 from dragoman.engine.sessions.kept_values import KeepLimits
 from dragoman.ports.bus import Bus
@@ -183,6 +184,7 @@ class Application:
         # First, so that a file with an error, or a model that cannot be used, leaves no data folder behind.
         to_serve = await self._start_models([*self._agents, *load_agents(settings.agents)], stack=stack)
         REQUEST_MEMORY.total_bytes = settings.bodies_bytes
+        UNREAD_RESPONSES.limit_bytes = settings.unread_bytes
         self._stores = open_stores(settings, self._worker)
         stack.callback(self._stores.close)
         await check_key_files(settings.folder, self._stores.key_fingerprints)

@@ -21,6 +21,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.content import Json
+from dragoman.core.principal import Principal
+from dragoman.engine.runs.fair_turns import FairTurns
+from dragoman.engine.services.unread_responses import UNREAD_RESPONSES
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.body import json_response
 from dragoman.protocols.kit.openapi import BODY_ERRORS, COMMON_ERRORS, INPUT_ERRORS, Parameter, ResponseSpec
@@ -118,9 +121,25 @@ class Handlers:
         needed = needed_by(handler, declared.path)
 
         async def respond(request: Request) -> Response:
-            return declared.to_response(await handler(self, **{name: get(request) for name, get in needed}))
+            result = await handler(self, **{name: get(request) for name, get in needed})
+            await wait_for_reader(request)
+            return declared.to_response(result)
 
         return respond
+
+
+async def wait_for_reader(request: Request) -> None:
+    """Wait for a turn if the caller has not read earlier responses.
+
+    One response of such a user is encoded in each iteration of the event loop. Else a thousand would be in memory
+    before the first one that is cut off leaves it.
+    """
+    principal: Principal | None = request.scope.get("principal")
+    if principal is not None and UNREAD_RESPONSES.is_slow(principal.user):
+        await _TURNS.take(principal.user)
+
+
+_TURNS = FairTurns()
 
 
 _SOURCES: Mapping[str, Callable[[Request], object]] = {

@@ -20,7 +20,15 @@ from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import decode_body
-from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers, declare, needed_by, query
+from dragoman.protocols.kit.endpoints import (
+    ApiDescription,
+    Endpoint,
+    Handlers,
+    declare,
+    needed_by,
+    query,
+    wait_for_reader,
+)
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.router import Handler
 
@@ -94,11 +102,15 @@ class BladeHandlers(Handlers):
             if decoder is not None:
                 arguments["body"] = decode_body(decoder, await read_json_body(request, declared.body_limit) or b"{}")
             if declared.access is None:
-                return declared.to_response(await handler(self, **arguments))
+                result = await handler(self, **arguments)
+                await wait_for_reader(request)
+                return declared.to_response(result)
             user, name = principal_of(request).user, request.path_params["session"]
             lease = lease_owned if declared.access == "owner" else lease_readable
             async with lease(self.engine, user, name) as session:
-                response = declared.to_response(await handler(self, **arguments, session=session))
+                result = await handler(self, **arguments, session=session)
+                await wait_for_reader(request)
+                response = declared.to_response(result)
                 await session.until_durable(session.state.seq)  # what the response shows
                 return response
 

@@ -1,0 +1,69 @@
+"""Memory for what clients have not read: a client that reads a byte a second keeps a whole response in memory."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+
+class _Unread(NamedTuple):
+    reader: str
+    size_bytes: int
+    cut: Callable[[], None]
+
+
+class UnreadResponses:
+    """The responses that wait for their clients, the oldest first.
+
+    Beyond the limit, the oldest ones of the reader with the most bytes are cut off, so that slow readers of one user
+    harm no other user. The newest response is never cut off for itself: it may be larger than the limit.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._unread: dict[object, _Unread] = {}
+        self._bytes_by_reader: Counter[str] = Counter()
+        self._total_bytes = 0
+
+    def add(self, key: object, reader: str, size_bytes: int, cut: Callable[[], None]) -> None:
+        """Count a response.
+
+        Args:
+            key: its connection.
+            reader: whose it is, a user or an address.
+            size_bytes: what is not read yet.
+            cut: closes the connection at once.
+        """
+        self.discard(key)
+        self._unread[key] = _Unread(reader, size_bytes, cut)
+        self._bytes_by_reader[reader] += size_bytes
+        self._total_bytes += size_bytes
+        while self._total_bytes > self.limit_bytes and len(self._unread) > 1:
+            most = max(self._bytes_by_reader, key=self._bytes_by_reader.__getitem__)
+            theirs = (each for each, unread in self._unread.items() if unread.reader == most and each != key)
+            oldest = next(theirs, next(iter(self._unread)))  # the newest one may be all that they have
+            unread = self._unread[oldest]
+            self.discard(oldest)
+            log.warning("cut off a slow reader", reader=unread.reader, unread_bytes=unread.size_bytes)
+            unread.cut()
+
+    def is_slow(self, reader: str) -> bool:
+        """Whether a reader has so much to read that its next responses should be made one after the other."""
+        return bool(self._unread) and self._bytes_by_reader[reader] > self.limit_bytes // 8
+
+    def discard(self, key: object) -> None:
+        """Forget a response that was read, or whose connection is closed. Further calls do nothing."""
+        unread = self._unread.pop(key, None)
+        if unread is None:
+            return
+        self._total_bytes -= unread.size_bytes
+        self._bytes_by_reader[unread.reader] -= unread.size_bytes
+        if not self._bytes_by_reader[unread.reader]:
+            del self._bytes_by_reader[unread.reader]
+
+
+UNREAD_RESPONSES = UnreadResponses(256 * 1024 * 1024)
+"""The unread responses of this process. The setting `unread_bytes` changes its limit."""
