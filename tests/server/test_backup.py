@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import re
+import sqlite3
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -142,7 +143,7 @@ async def test_a_missing_file_and_one_of_another_kind_are_no_backups(tmp_path: P
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"format_version": 2, "release": "9.9"}, "was written by release 9.9: restore it with that release"),
+        ({"format_version": 2, "release": "9.9"}, "was written by release '9.9': restore it with that release"),
         ({"sessions": 3}, "is damaged: 4 sessions with"),
         ({"digests": {"dragoman.db": "0"}}, "the content of dragoman.db was altered"),
     ],
@@ -211,6 +212,40 @@ async def test_a_forged_backup_is_refused_with_the_name_of_the_file_at_fault(
     if content is not None:
         with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(forged, "a") as archive:  # a name comes twice
             archive.writestr(name, content, compression)
+    new = Settings(data=str(tmp_path / "new"))
+    await assert_refused(new, forged, reason)
+    assert not new.folder.exists()
+
+
+@requirement("faults:43:backup-damaged")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("DROP TABLE keys", "the backup's database is not one of this program: table keys is missing"),
+        ("DROP TRIGGER audit_is_append_only", "trigger audit_is_append_only as CREATE TRIGGER .* is missing"),
+        (
+            "CREATE TRIGGER evil AFTER INSERT ON events BEGIN DELETE FROM events; END",
+            "trigger evil as .* is not part of this release's database",
+        ),
+        ("ALTER TABLE keys RENAME COLUMN name TO title", "column keys.name is missing"),
+        ("PRAGMA user_version = -5", "the database contains another program's tables"),
+    ],
+)
+async def test_a_backup_whose_database_has_another_schema_is_refused(
+    backup: tuple[Path, list[object]], tmp_path: Path, change: str, reason: str
+) -> None:
+    changed = tmp_path / "changed.db"
+    with zipfile.ZipFile(backup[0]) as archive:
+        changed.write_bytes(archive.read("dragoman.db"))
+    with closing(sqlite3.connect(changed)) as connection:
+        connection.execute(change)
+        connection.commit()
+    digest = hashlib.sha256(changed.read_bytes()).hexdigest()
+    forged = with_manifest(
+        backup[0], tmp_path / "f", lambda manifest: manifest["digests"].update({"dragoman.db": digest})
+    )
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(forged, "a") as archive:  # a name comes twice
+        archive.write(changed, "dragoman.db")
     new = Settings(data=str(tmp_path / "new"))
     await assert_refused(new, forged, reason)
     assert not new.folder.exists()

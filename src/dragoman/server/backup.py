@@ -234,6 +234,7 @@ async def restore_backup(settings: Settings, file: Path, progress: Progress) -> 
             staging = Path(name)
             _extract(archive, DATABASE, manifest.digests[DATABASE], staging / DATABASE)
             with closing(open_stores_at(str(staging))) as stores:
+                _check_schema(staging / DATABASE, folder=settings.folder)
                 report = await check(stores)
                 problems = report.problems
                 if not problems and (report.sessions, report.events) != (manifest.sessions, manifest.events):
@@ -273,7 +274,9 @@ def _opened(file: Path) -> Iterator[tuple[zipfile.ZipFile, Manifest]]:
             content = archive.read(MANIFEST)
             envelope = msgspec.json.decode(content, type=_Envelope)
             if envelope.format == FORMAT and envelope.format_version != FORMAT_VERSION:
-                raise BackupError(f"{file} was written by release {envelope.release}: restore it with that release")
+                raise BackupError(
+                    f"{file} was written by release {envelope.release!r:.40}: restore it with that release"
+                )
             manifest = msgspec.json.decode(content, type=Manifest)
             for name in (DATABASE, *manifest.digests):
                 _check_entry(archive.getinfo(name), manifest)
@@ -292,6 +295,35 @@ def _check_entry(entry: zipfile.ZipInfo, manifest: Manifest) -> None:
         raise ValueError(f"{name} is encrypted or compressed")
     if name in KEY_FILES and entry.file_size > MAX_KEY_FILE_BYTES:  # it is read as a whole
         raise ValueError(f"{name} is larger than {MAX_KEY_FILE_BYTES} bytes")
+
+
+def _check_schema(database: Path, folder: Path) -> None:
+    """Check that a migrated database has exactly the tables, columns, indexes and triggers of a new one.
+
+    Others would be restored, too: a trigger that deletes what is stored, or a database without its table of keys.
+    """
+    with TemporaryDirectory(prefix=".restore-", dir=folder) as name, closing(open_stores_at(name)):
+        expected = _schema(Path(name) / DATABASE)
+    found = _schema(database)
+    for what, problem in (
+        (expected - found, "is missing"),
+        (found - expected, "is not part of this release's database"),
+    ):
+        if what:
+            raise BackupError(f"the backup's database is not one of this program: {max(what)} {problem}")
+
+
+def _schema(database: Path) -> set[str]:
+    """The names of what is in a database's schema; triggers and views with their code."""
+    with closing(sqlite3.connect(database)) as connection:
+        names = {
+            f"{kind} {name}" if kind in ("table", "index") else f"{kind} {name} as {code}"
+            for kind, name, code in connection.execute("SELECT type, name, sql FROM sqlite_schema")
+        }
+        columns = connection.execute(
+            "SELECT m.name, c.name FROM sqlite_schema m JOIN pragma_table_xinfo(m.name) c WHERE m.type = 'table'"
+        )
+        return names | {f"column {table}.{column}" for table, column in columns}
 
 
 def _require_space(archive: zipfile.ZipFile, folder: Path) -> None:

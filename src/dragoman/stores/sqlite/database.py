@@ -256,7 +256,9 @@ def migrate(writer: Writer) -> tuple[int, int]:
         raise WrongVersion(
             f"the database has schema {version}, this release knows {newest}: use the release that wrote it, or a newer"
         )
-    if version == 0 and writer.run_now(lambda connection: connection.execute("SELECT 1 FROM sqlite_schema").fetchone()):
+    if version < 0 or (
+        version == 0 and writer.run_now(lambda connection: connection.execute("SELECT 1 FROM sqlite_schema").fetchone())
+    ):
         raise WrongVersion("the database contains another program's tables")
     for number in range(version + 1, newest + 1):
         writer.run_now(partial(_apply_migration, scripts[number].read_text(encoding="utf-8"), number))
