@@ -13,6 +13,7 @@ import resource, sys
 from dragoman.core import events
 from dragoman.core.content import UserMessage
 from dragoman.protocols.kit.body import json_response
+from dragoman.protocols.kit.frames import encode_json
 
 escaped, plain = "\\1" * 10_000_000, "a" * 10_000_000
 message = events.MessageAdded(message=UserMessage(id="m-1", content=escaped))
@@ -20,6 +21,8 @@ _, payload = events.encode_plain(events.MessageAdded(message=UserMessage(id="m-1
 work = {
     "encode": lambda: events.encode_plain(message),
     "answer": lambda: json_response({"text": escaped}),
+    "frame": lambda: encode_json({"delta": escaped}),
+    "text of a frame": lambda: encode_json(escaped),
     "decode": lambda: events.decode(payload),
 }[sys.argv[1]]
 with open("/proc/self/statm") as file:
@@ -37,7 +40,7 @@ print("and done with more memory")
 
 @requirement("faults:50:memory")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
-@pytest.mark.parametrize("work", ["encode", "answer", "decode"])
+@pytest.mark.parametrize("work", ["encode", "answer", "frame", "text of a frame", "decode"])
 def test_what_does_not_fit_into_the_memory_is_refused_and_the_process_continues(work: str) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, work], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "refused\nand done with more memory\n"), done.stderr

@@ -29,6 +29,7 @@ from dragoman.core.flat_calls import FLAT_EVENTS, FlatCalls
 from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
+from dragoman.core.json_memory import JsonEncoder
 from dragoman.core.open_calls import OpenCall, OpenCalls
 from dragoman.core.refusals import (
     AgentNotChangeable,
@@ -42,7 +43,7 @@ from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
 from dragoman.protocols.aap import wire
-from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, escape_line_separators
+from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, encode_json, escape_line_separators
 
 PROTOCOL = "aap"
 REDACTED = "***"
@@ -339,7 +340,7 @@ def _text_of(block: core.Data | core.File) -> str:
 MESSAGE_CUT = b"message_cut"
 """Our extension: the event after a message that a crash cut off. Clients that do not know it begin a new block."""
 
-_ENCODE = msgspec.json.Encoder().encode
+_ENCODE = JsonEncoder().encode
 _EVENTS = frozenset({BlockClosed, RunStarted, CallOpened, CallSettled, RunStopped})
 """The events that frames are made of."""
 
@@ -469,7 +470,7 @@ class _NewestFrame:
         """The frame of a piece in delta mode."""
         if self._piece is not piece or self._number != number or self._prefix != prefix:
             name = b"text_delta" if piece.kind == "text" else b"thinking_delta"
-            delta = escape_line_separators(_ENCODE(piece.text))
+            delta = encode_json(piece.text)
             self._frame = b'id: %b%d\nevent: %b\ndata: {"delta":%b}\n\n' % (prefix, number, name, delta)
             self._piece, self._prefix, self._number = piece, prefix, number
         return self._frame

@@ -150,7 +150,8 @@ class _NewestFrame:
     def of(self, piece: Piece) -> bytes:
         """The frame of a piece that continues a text."""
         if self._piece is not piece:
-            self._frame = _encode_frame(piece.after, piece.place, 1, text_content(piece))
+            data = encode_json(text_content(piece), piece.text)
+            self._frame = b"id: %d-%d-1\ndata: %b\n\n" % (piece.after, piece.place, data)
             self._piece = piece
         return self._frame
 

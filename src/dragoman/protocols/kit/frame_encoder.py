@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
+from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.stream import Record
 
 log = structlog.get_logger(__name__)
@@ -49,6 +50,10 @@ def encode_records(encoder: FrameEncoder, records: Sequence[Record]) -> tuple[by
             if encoder.is_over:
                 is_last = True
                 break
+    except MemoryError:
+        log.warning("stream ended for lack of memory", record=type(record).__name__)
+        frames.append(encoder.close(StoreUnavailable("there is no memory for this stream now")))
+        is_last = True
     except Exception as error:  # the root of a stream: it ends well-formed even after a fault of ours
         log.error("stream failed", record=type(record).__name__, exc_info=error)
         frames.append(encoder.close(error))

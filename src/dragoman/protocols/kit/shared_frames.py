@@ -50,7 +50,10 @@ class SharedFrames:
                 known = part.page.derived[self._state] = _PageFrames(self.own_encoder())
             self._page, self._state = known, known.state_after
         assert self._page is not None, "a page is read from its beginning"
-        return self._page.chunk(part)
+        chunk = self._page.chunk(part)
+        if chunk.is_last and not self._page.encoder.is_over:
+            part.page.derived.clear()  # a failure: the next stream, or this one's next, tries again
+        return chunk
 
     def own_encoder(self) -> FrameEncoder:
         """An encoder that was fed what the stream has read. Not inside a page."""

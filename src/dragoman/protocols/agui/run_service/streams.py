@@ -45,4 +45,5 @@ class ThreadEncoder:
 
 def _frame(event: StreamEvent) -> bytes:
     kind: str = event.body["type"]
-    return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*event.id, kind.encode(), encode_json(event.body))
+    data = encode_json(event.body, event.body.get("delta"))
+    return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*event.id, kind.encode(), data)

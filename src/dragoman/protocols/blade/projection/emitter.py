@@ -5,10 +5,11 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman.core.content import JsonObject
+from dragoman.core.json_memory import JsonEncoder
 from dragoman.protocols.blade.projection.chat import Chat
 from dragoman.protocols.blade.wire.chat import Patch, Turn
 
-_ENCODER = msgspec.json.Encoder()
+_ENCODER = JsonEncoder()
 
 
 class PatchOptions(NamedTuple):
@@ -88,8 +89,9 @@ class Emitter:
         self.number += 1
         if not self.is_quiet:
             run_id = None if self.chat is None else self.chat.run_id
+            text = data.get("content", data["text_delta"]) if "text_delta" in data else None
             patch = Patch(self.session_id, sequence, turn.turn_id, turn.loop_id, patch_type, data, self.number, run_id)
-            self._events.append(OutgoingEvent("turn:patch", self.number, _ENCODER.encode(patch)))
+            self._events.append(OutgoingEvent("turn:patch", self.number, _ENCODER.encode(patch, text)))
 
     def emit_turn(self, name: str, turn: Turn, patch_count: int) -> None:
         """Emit a whole turn."""
