@@ -1,12 +1,14 @@
 """Turns, patches and numbers as functions of the log: for any log that the core can write, however it is cut."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.events import LoggedEvent, RunStopped
+from dragoman.core.events import CompactionMade, LoggedEvent, RunStopped, SessionCreated, SessionSettings
 from dragoman.core.ids import SessionId
 from dragoman.core.stream import Record, expand
 from dragoman.protocols.blade.projection.emitter import OutgoingEvent
@@ -111,3 +113,17 @@ def test_every_chat_that_starts_ends_once_and_nothing_of_it_comes_later(scribe: 
             assert payload["chat_run_id"] == running
             running = None
     assert (running is not None) == projection.is_running
+
+
+@requirement("blade:compaction:turn")
+@pytest.mark.parametrize(("tokens_after", "ratio"), [(25, 0.75), (100, 0.0), (120, 0.0)])
+def test_the_saved_ratio_of_a_compaction_is_never_negative(tokens_after: int, ratio: float) -> None:
+    """An agent may record a compaction of its own that saves nothing."""
+    made = CompactionMade(summary="so far", up_to=0, archived_count=0, tokens_before=100, tokens_after=tokens_after)
+    projection = Projection(SessionId("s"), keeps_finished_turns=True)
+    at = datetime(2027, 3, 1, tzinfo=UTC)
+    created = SessionCreated(agent="agent", settings=SessionSettings(), protocol="blade")
+    projection.feed(LoggedEvent(1, at, None, created))
+    projection.feed(LoggedEvent(2, at, None, made))
+    (entry,) = projection.turns.all
+    assert (entry.turn.kind, entry.turn.saved_ratio) == ("compaction", ratio)
