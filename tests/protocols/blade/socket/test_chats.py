@@ -280,6 +280,29 @@ async def test_a_stop_without_an_acknowledgement_waits_for_the_unsubscribe_that_
 
 
 @requirement("blade:chats:left")
+async def test_a_chat_of_another_tab_waits_for_a_stop_that_has_not_taken_effect(
+    alice: RestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, another = await alice.session(), await alice.session()
+    is_waiting, wait_for_event = asyncio.Event(), Socket.wait_for_event
+
+    async def wait_long(self: Socket, _: float) -> None:
+        is_waiting.set()
+        await wait_for_event(self, DEADLINE_S)
+
+    monkeypatch.setattr(Socket, "wait_for_event", wait_long)
+    async with socket_client(alice.url, alice.key) as leaver, socket_client(alice.url, alice.key) as tab:
+        await leaver.call("chat:send", {"session_id": session, "message": SLOW})
+        await leaver.emit("chat:stop", {"session_id": session})
+        await is_waiting.wait()
+        sent = asyncio.create_task(tab.call("chat:send", {"session_id": session, "message": "hello"}))
+        async with socket_client(alice.url, alice.key) as somebody:
+            await somebody.send(another, "hello")
+        await leaver.emit("session:unsubscribe", {"session_id": session})
+        assert (await sent)["status"] == "ok"
+
+
+@requirement("blade:chats:left")
 async def test_rest_shows_how_a_chat_ended_only_when_that_is_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
