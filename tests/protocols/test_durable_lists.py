@@ -1,8 +1,10 @@
 """Lists of conversations show a change only when it is durable, over every protocol that has such a list."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from tests.requirements import requirement
 from tests.servers import running_server
 
 
-@requirement("ai-sdk:chats:list", "mcp:resources:list")
+@requirement("ai-sdk:chats:list", "mcp:resources:list", "blade:sessions:list")
 async def test_a_list_waits_until_the_titles_in_it_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit, seen = CountedLog.commit, list[str]()
     changing, may_commit = asyncio.Event(), asyncio.Event()
@@ -36,13 +38,22 @@ async def test_a_list_waits_until_the_titles_in_it_are_durable(tmp_path: Path, m
         async def list_resources() -> None:
             seen.append((await client.request("resources/list"))["resources"][0]["name"])
 
+        async def sessions_of(name: str) -> Any:
+            key = [("authorization", f"Bearer {server.key(name)}")]
+            answer = await server.connection.open("GET", "/api/sessions", headers=key)
+            return json.loads(await answer.read())["items"]
+
+        async def list_sessions() -> None:
+            seen.append((await sessions_of("alice"))[0]["intent"])
+
         monkeypatch.setattr(CountedLog, "commit", late)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(pages.request("PATCH", f"/{session.id}", {"title": "Holidays"}))
             await changing.wait()
             tasks.create_task(list_chats())
             tasks.create_task(list_resources())
+            tasks.create_task(list_sessions())
             for _ in range(3):  # enough time for an answer
-                await client.request("tools/list")
+                await sessions_of("bob")
             may_commit.set()
-    assert seen == ["committed", "Holidays", "Holidays"]
+    assert seen == ["committed", "Holidays", "Holidays", "Holidays"]
