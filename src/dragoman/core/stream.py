@@ -61,12 +61,14 @@ def split_into_pieces(text: str) -> list[str]:
 def gather_cuts(pieces: Iterable[Piece]) -> list[Cut]:
     """The positions and lengths of a block's pieces, as its closing event stores them."""
     cuts: list[Cut] = []
+    lengths: list[int] = []
+    after = next_place = -1
     for piece in pieces:
-        last = cuts[-1] if cuts else None
-        if last is not None and piece.after == last.after and piece.place == last.first + len(last.lengths):
-            last.lengths.append(len(piece.text))
-        else:
-            cuts.append(Cut(piece.after, piece.place, [len(piece.text)]))
+        if piece.after != after or piece.place != next_place:
+            after, next_place, lengths = piece.after, piece.place, []
+            cuts.append(Cut(after, next_place, lengths))
+        lengths.append(len(piece.text))
+        next_place += 1
     return cuts
 
 

@@ -40,6 +40,6 @@ class CountedLog:
         COMMIT_SECONDS.observe(time.perf_counter() - started_at)
         self.is_failing = False
         _WRITTEN.inc()
-        EVENTS.inc(sum(len(append.events) for append in batch))
-        PIECES.inc(sum(len(append.pieces) for append in batch))
+        EVENTS.inc(sum([len(append.events) for append in batch]))
+        PIECES.inc(sum([len(append.pieces) for append in batch]))
         return accepted

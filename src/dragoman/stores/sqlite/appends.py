@@ -6,6 +6,7 @@ Runs on the writer's thread, inside its transaction.
 import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from itertools import compress
 
 from dragoman.core.events import type_of
 from dragoman.core.ids import CallId, RunId, SessionId
@@ -74,21 +75,18 @@ class AppendWriter:
         The fences are checked first. All accepted appends are then written with one statement per table.
         """
         numbers = [self._check_fence(connection, append) for append in batch]
-        passed = [append for append, number in zip(batch, numbers, strict=True) if number is not None]
-        with_events = [
-            (append, number) for append, number in zip(batch, numbers, strict=True) if number and append.events
-        ]
-        if with_events:  # most commits of a server with slow streams only have pieces
-            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _event_rows(with_events))
-            _index_events(connection, with_events)
-            for append, session in with_events:
+        accepted = [number is not None for number in numbers]
+        grown = [(append, number) for append, number in zip(batch, numbers, strict=True) if number]
+        if grown:  # most commits of a server with slow streams only have pieces
+            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _event_rows(grown))
+            _index_events(connection, grown)
+            for append, number in grown:
                 for record in append.idempotency_records:
-                    _store_idempotency_record(record, session, connection)
-        for append, number in zip(batch, numbers, strict=True):
-            if append.kept and number:
-                _keep(append, number, connection)
-        self._get_piece_table(connection).write(passed, connection)
-        return [number is not None for number in numbers]
+                    _store_idempotency_record(record, number, connection)
+                if append.kept:
+                    _keep(append, number, connection)
+        self._get_piece_table(connection).write(compress(batch, accepted), connection)
+        return accepted
 
     def delete(self, session_id: SessionId, forgetting: Sequence[str], connection: sqlite3.Connection) -> bool:
         """Remove a session, and a first batch of its rows in large tables. Returns whether `sweep` must go on.

@@ -8,6 +8,7 @@ Used on the writer's thread, inside its transaction.
 """
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -33,7 +34,7 @@ class PieceTable:
     """The table of pieces. It is read once; nobody else changes it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._rows: dict[SessionId, dict[_Block, list[int]]] = {}
+        self._rows: defaultdict[SessionId, dict[_Block, list[int]]] = defaultdict(dict)
         """The rows of open blocks."""
         self._stale_rows: dict[SessionId, list[int]] = {}
         """The rows of closed blocks, of the sessions in the order in which they last closed one."""
@@ -49,7 +50,7 @@ class PieceTable:
             if block is None:
                 self._stale_rows.setdefault(session_id, []).append(row)
             else:
-                self._blocks(session_id).setdefault(block, []).append(row)
+                self._rows[session_id].setdefault(block, []).append(row)
                 self._open_count += 1
 
     def write(self, appends: Iterable[Append], connection: sqlite3.Connection) -> None:
@@ -63,7 +64,7 @@ class PieceTable:
             for piece in append.pieces:
                 row += 1
                 message_id, block = piece.message_id, piece.index
-                self._blocks(session_id).setdefault((message_id, block), []).append(row)
+                self._rows[session_id].setdefault((message_id, block), []).append(row)
                 after, place, text = piece.after, piece.place, piece.text
                 checksum = piece_checksum(session_id, after, place, message_id, block, text.encode())
                 new.append((row, session_id, after, place, message_id, block, piece.kind, piece.loop, text, checksum))
@@ -94,12 +95,6 @@ class PieceTable:
     def _stale_count(self) -> int:
         """Upper bound of the number of stale rows."""
         return self._last_row + 1 - self._first_row - self._open_count
-
-    def _blocks(self, session_id: SessionId) -> dict[_Block, list[int]]:
-        blocks = self._rows.get(session_id)
-        if blocks is None:
-            blocks = self._rows[session_id] = {}
-        return blocks
 
     def _close(self, session_id: SessionId, block: _Block) -> None:
         blocks = self._rows.get(session_id, {})
