@@ -15,7 +15,7 @@ from dragoman.core.refusals import SessionNotFound
 from dragoman.core.session import SessionState, apply, initial_state
 from dragoman.core.stream import START, Cursor, Piece, Record, cursor_of, expand, gather_cuts
 from dragoman.engine.sessions.group_commit import GroupCommitter
-from dragoman.engine.sessions.outbox import Committed, OpenBlock, Outbox
+from dragoman.engine.sessions.outbox import OpenBlock, Outbox
 from dragoman.engine.sessions.recent_messages import RecentMessages
 from dragoman.engine.sessions.replay_buffer import ReplayBuffer
 from dragoman.engine.sessions.view import SessionView
@@ -161,7 +161,7 @@ class LiveSession:
             else:
                 size += self._apply_event(record)
         self._outbox.resume(cursor_of(records[-1]))
-        self._show(Committed(records, [record for record in records if type(record) is LoggedEvent], size))
+        self._show(records, [record for record in records if type(record) is LoggedEvent], size)
 
     def _apply_event(self, logged: LoggedEvent) -> int:
         apply(self.state, logged)
@@ -290,12 +290,11 @@ class LiveSession:
 
     def publish(self) -> None:
         """Show the readers what was collected last: it is durable now."""
-        self._show(self._outbox.settle())
+        records, events, size_bytes = self._outbox.settle()
+        if records:
+            self._show(records, events, size_bytes)
 
-    def _show(self, committed: Committed) -> None:
-        records, events, size_bytes = committed
-        if not records:
-            return
+    def _show(self, records: list[Record], events: Sequence[LoggedEvent], size_bytes: int) -> None:
         self.replay_buffer.publish(records, size_bytes)
         if events and self.on_events is not None:
             self.on_events(self, events)

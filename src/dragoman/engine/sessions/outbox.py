@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from dragoman.core.answers import replace_surrogates
 from dragoman.core.content import StreamedBlockKind
@@ -27,14 +26,6 @@ class OpenBlock:
         self.pending_deltas: list[str] = []
         self.pieces: list[Piece] = []
         self.is_stored = False
-
-
-class Committed(NamedTuple):
-    """Durable records, the events among them, and their size in their stored form."""
-
-    records: list[Record]
-    events: list[LoggedEvent]
-    size_bytes: int
 
 
 class Outbox:
@@ -62,7 +53,7 @@ class Outbox:
     def __init__(self, written_seq: int) -> None:
         self._in_flight: list[Record] = []
         """The records that were collected last, until they are durable."""
-        self._in_flight_events: list[LoggedEvent] = []
+        self._in_flight_events: Sequence[LoggedEvent] = ()
         """The events among them."""
         self._in_flight_bytes = 0
         """Their size in their stored form."""
@@ -111,7 +102,7 @@ class Outbox:
 
         A session is created at rest: a run that starts before the commit gets an append of its own.
         """
-        self._creation = self._collect(state, epoch, ())
+        (self._creation,) = self.collect(state, epoch, ())
 
     def resume(self, position: Cursor) -> None:
         """Continue after what the store has."""
@@ -151,13 +142,7 @@ class Outbox:
         A new session whose first run started before the commit has two. The text of each open block becomes a piece,
         so that one commit makes one piece of many deltas.
         """
-        creation, append = self._creation, self._collect(state, epoch, blocks)
-        if creation is None:
-            return () if append is None else (append,)
-        self._creation = None
-        return (creation,) if append is None else (creation, append)
-
-    def _collect(self, state: SessionState, epoch: int, blocks: Iterable[OpenBlock]) -> Append | None:
+        creation, self._creation = self._creation, None
         pieces: list[Piece] = []
         for block in blocks:
             if block.pending_deltas:
@@ -166,9 +151,9 @@ class Outbox:
         records, payloads = self._records, self._payloads
         records += pieces
         if not (records or self._kept_waiter):
-            return None
+            return () if creation is None else (creation,)
         self._records, self._payloads = [], []
-        self._in_flight += records
+        self._in_flight = [*self._in_flight, *records] if self._in_flight else records
         self._in_flight_bytes += sum([len(piece.text) for piece in pieces])
         append = Append(
             session_id=state.session_id,
@@ -181,7 +166,7 @@ class Outbox:
         )
         if payloads or self._kept_waiter:
             self._add_events_to(append, state, records)
-        return append
+        return (append,) if creation is None else (creation, append)
 
     def _add_events_to(self, append: Append, state: SessionState, records: Sequence[Record]) -> None:
         """Complete an append with events or kept values. Most have none, only text of one block."""
@@ -196,18 +181,18 @@ class Outbox:
             append.head = encode_head(state, with_settings=self._has_unsaved_settings)
             self._has_unsaved_settings = False
         self._written_seq += len(append.events)
-        self._in_flight_events += append.events
+        self._in_flight_events = (*self._in_flight_events, *append.events)
         self._in_flight_bytes += sum(map(len, append.payloads))
 
-    def settle(self) -> Committed:
-        """Return what was in flight: it is durable now."""
-        committed = Committed(self._in_flight, self._in_flight_events, self._in_flight_bytes)
-        self._in_flight, self._in_flight_events, self._in_flight_bytes = [], [], 0
+    def settle(self) -> tuple[list[Record], Sequence[LoggedEvent], int]:
+        """Return what was in flight, which is durable now: records, the events among them, and their stored size."""
+        records, events, size_bytes = self._in_flight, self._in_flight_events, self._in_flight_bytes
+        self._in_flight, self._in_flight_events, self._in_flight_bytes = [], (), 0
         if self._kept_waiter_in_flight is not None:
             if not self._kept_waiter_in_flight.done():
                 self._kept_waiter_in_flight.set_result(None)
             self._kept_waiter_in_flight = None
-        return committed
+        return records, events, size_bytes
 
     def discard(self, failure: Exception) -> None:
         """Drop what was gathered. Whoever waits for kept values gets the failure."""
