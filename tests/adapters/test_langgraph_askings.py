@@ -136,3 +136,34 @@ async def test_a_tool_that_asked_and_was_interrupted_by_a_crash_gets_its_own_ans
         assert await session.allow() == "tool_use"
         assert await session.choose(custom_text="yes") == "end_turn"
         assert await results_of(session, "book") == ["Ritz: three, yes"]
+
+
+@pytest.mark.parametrize("build", BUILDS)
+async def test_a_graph_in_a_tool_gets_the_answers_to_its_own_interrupts(tmp_path: Path, build: Build) -> None:
+    def first(state: MessagesState) -> Any:
+        return {"messages": [AIMessage(f"{interrupt('Where to?')}")]}
+
+    def second(state: MessagesState) -> Any:
+        return {"messages": [AIMessage(f"{state['messages'][-1].text} by {interrupt('How?')}")]}
+
+    inner = StateGraph(MessagesState).add_node("first", first).add_node("second", second)
+    inner.add_edge(START, "first").add_edge("first", "second")
+    trip = inner.compile()
+
+    async def plan() -> str:
+        """Plan."""
+        found = await trip.ainvoke({"messages": []})
+        return f"{found['messages'][-1].text}, {interrupt('Really?')}"
+
+    model = ScriptedChatModel(script=in_turn(calls(("plan", {})), AIMessage("ok")))
+    async with agent_harness(tmp_path, LangGraphAgent(build(model, [plan]), name="travel")) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("plan") == "tool_use"
+        ids = []
+        for answer in ("Bern", "train", "yes"):
+            ids.append(await session.waiting_call_id())
+            await harness.restart()
+            reason = await session.choose(custom_text=answer)
+        assert reason == "end_turn"
+        assert len(set(ids)) == 3
+        assert await results_of(session, "plan") == ["Bern by train, yes"]

@@ -124,6 +124,7 @@ def test_a_file_may_have_the_name_of_an_installed_module(app: Callable[..., Path
     ("text", "name", "message"),
     [
         ("x = 1", "", "no agent found"),
+        ("def make_graph(config): ...", "", "under `@agent`. make_graph is not called: assign what it returns"),
         (APP, ":nobody", "no agent 'nobody'; available agents: _hidden, below, above, again, function"),
         (APP, ":number", "expected an agent, but 'number' is a int"),
         ("x = 1", ":x", "expected an agent, but 'x' is a int; the file defines no agent"),

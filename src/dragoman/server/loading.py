@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import module_from_spec, spec_from_file_location
+from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol, TypeGuard, runtime_checkable
@@ -27,6 +28,8 @@ ADAPTERS = {
 Not by the top module alone: a project's own package may be called `agents`.
 """
 
+FACTORY_NAME = re.compile(r"(make|create|build|get)_")
+"""How functions are called that make an agent."""
 _REMOTE = re.compile(r"[A-Za-z0-9_.-]+=[a-z0-9-]+\+https?://")
 
 
@@ -214,9 +217,20 @@ def _public_agents(module: ModuleType, path: Path) -> list[Agent]:
     if not agents:
         raise LoadError(
             f"{path}: no agent found. Define one at the top level, such as "
-            f'`assistant = Agent("assistant")`, or an async generator function under `@agent`'
+            f'`assistant = Agent("assistant")`, or an async generator function under `@agent`{_factory_hint(module)}'
         )
     return agents
+
+
+def _factory_hint(module: ModuleType) -> str:
+    """What to do in a file that has a function that makes an agent, as deployments of LangGraph have."""
+    made = (
+        name
+        for name, value in vars(module).items()
+        if isfunction(value) and value.__module__ == module.__name__ and FACTORY_NAME.match(name)
+    )
+    name = next(made, None)
+    return "" if name is None else f". {name} is not called: assign what it returns, as in `assistant = {name}(…)`"
 
 
 def _without_parts(agents: Mapping[int, Agent]) -> list[Agent]:
