@@ -159,7 +159,7 @@ async def test_a_graph_in_a_tool_gets_the_answers_to_its_own_interrupts(tmp_path
     async with agent_harness(tmp_path, LangGraphAgent(build(model, [plan]), name="travel")) as harness:
         session = await harness.session()
         assert await session.send_and_wait("plan") == "tool_use"
-        ids = []
+        ids, reason = [], ""
         for answer in ("Bern", "train", "yes"):
             ids.append(await session.waiting_call_id())
             await harness.restart()
