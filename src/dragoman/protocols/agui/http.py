@@ -27,6 +27,7 @@ from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, a
 from dragoman.protocols.kit.body import header, read_body, read_json_body
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
+from dragoman.protocols.kit.message_history import MESSAGE_HISTORY, sends_all_messages
 from dragoman.protocols.kit.openapi import INPUT_ERRORS
 
 log = structlog.get_logger(__name__)
@@ -94,11 +95,7 @@ class _Handlers(Handlers):
                 "X-Run-On-Disconnect",
                 "`continue`: the run continues when the client disconnects; `connect` joins it again.",
             ),
-            request_header(
-                "X-Message-History",
-                "`complete`: requests have all messages that the client shows, so that a single message with a new ID"
-                " replaces the first one of a thread.",
-            ),
+            MESSAGE_HISTORY,
         ),
         streams=_STREAM,
     )
@@ -159,7 +156,7 @@ class _Handlers(Handlers):
             fingerprint=hashlib.sha256(request.scope["path"].encode() + b"\n" + raw).hexdigest(),
             client_version="1.0" if run.protocol_version is not None else self._options.min_client_version,
             policy="continue" if policy.lower() == "continue" else "cancel",
-            is_complete=(header(request.scope, b"x-message-history") or "").lower() == "complete",
+            is_complete=sends_all_messages(request.scope),
         )
 
 

@@ -34,6 +34,7 @@ from dragoman.protocols.kit.body import header, json_response, read_body
 from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
+from dragoman.protocols.kit.message_history import MESSAGE_HISTORY, sends_all_messages
 from dragoman.protocols.kit.openapi import INPUT_ERRORS
 from dragoman.protocols.kit.runs import find_run_in
 from dragoman.protocols.kit.session_pages import session_page
@@ -105,11 +106,7 @@ class _Handlers(Handlers):
                 "X-Run-On-Disconnect",
                 "`cancel`: the run stops when this client disconnects and no other client reads it.",
             ),
-            request_header(
-                "X-Message-History",
-                "`complete`: requests have all messages that the page shows, so that a new message hides what the page"
-                " does not show any more.",
-            ),
+            MESSAGE_HISTORY,
         ),
         streams=_STREAM,
         errors={409: "The chat is being answered, or nothing waits for these answers; `x-dragoman-error` says which."},
@@ -131,7 +128,7 @@ class _Handlers(Handlers):
             extra=decoded.extra,
             client_version=self._client_version(request),
             policy="cancel" if policy.lower() == "cancel" else "continue",
-            is_complete=(header(request.scope, b"x-message-history") or "").lower() == "complete",
+            is_complete=sends_all_messages(request.scope),
         )
         return await self._chats.post(posted)
 
