@@ -215,10 +215,14 @@ WHERE owner = %(owner)s AND NOT is_unlisted AND (created_at, session_id) < (%(at
 ORDER BY created_at DESC, session_id DESC LIMIT %(limit)s
 
 -- name: recent
+-- The page is found in the index alone, so that the sessions that it skips are not read.
 SELECT session_id, convert_to(head, 'UTF8') AS head, convert_to(settings, 'UTF8') AS settings, head_checksum,
     settings_checksum
-FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
-ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s OFFSET %(offset)s
+FROM sessions WHERE session_id = ANY (ARRAY(
+    SELECT session_id FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
+    ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s OFFSET %(offset)s
+))
+ORDER BY is_pinned DESC, updated_at DESC, session_id DESC
 
 -- name: find_owner
 SELECT owner FROM sessions WHERE session_id = %(session)s
