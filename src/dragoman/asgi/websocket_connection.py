@@ -13,10 +13,12 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from dragoman.core.refusals import LimitReached
 from dragoman.engine.services.limits import REQUEST_MEMORY
+from dragoman.protocols.kit.connection import ABORT_EXTENSION
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
     from websockets.frames import Frame
+    from websockets.http11 import Request
 
 MAX_FRAMES_PER_TURN = 100
 """After so many frames the others have their turn: a frame costs some 15 µs, and one read may bring 40,000."""
@@ -110,6 +112,12 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def _ignores_client(self) -> bool:
         """Whether what the client sends is dropped: it is cut off, or it goes on long after the server's close."""
         return self.transport.is_closing() or self._frames_after_close > MAX_FRAMES_PER_TURN
+
+    def handle_connect(self, event: "Request") -> None:
+        """Start the app, which can cut the connection off by `ABORT_EXTENSION`."""
+        super().handle_connect(event)
+        if not self.transport.is_closing():
+            self.scope["extensions"][ABORT_EXTENSION] = self.transport.abort  # type: ignore[assignment]  # as above
 
     def send_receive_event_to_app(self) -> None:
         """Pass a whole message on, unless it is invalid text."""

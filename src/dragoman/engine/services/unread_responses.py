@@ -29,7 +29,7 @@ class UnreadResponses:
         self._total_bytes = 0
 
     def add(self, key: object, reader: str, size_bytes: int, cut: Callable[[], None]) -> None:
-        """Count a response.
+        """Count a response, or what is left of it now.
 
         Args:
             key: its connection.
@@ -37,10 +37,11 @@ class UnreadResponses:
             size_bytes: what is not read yet.
             cut: closes the connection at once.
         """
-        self.discard(key)
-        self._unread[key] = _Unread(reader, size_bytes, cut)
-        self._bytes_by_reader[reader] += size_bytes
-        self._total_bytes += size_bytes
+        before = self._unread.get(key)
+        more = size_bytes - (0 if before is None else before.size_bytes)
+        self._unread[key] = _Unread(reader, size_bytes, cut)  # in its place, if it is known
+        self._bytes_by_reader[reader] += more
+        self._total_bytes += more
         while self._total_bytes > self.limit_bytes and len(self._unread) > 1:
             most = max(self._bytes_by_reader, key=self._bytes_by_reader.__getitem__)
             theirs = (each for each, unread in self._unread.items() if unread.reader == most and each != key)

@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
+ABORT_EXTENSION = "dragoman.abort"
+"""The ASGI extension of our own server's WebSockets: a function that cuts the connection off at once."""
 PUSH_EXTENSION = "dragoman.push"
 """The ASGI extension of our own server: a `ResponsePipe`. Under another server, streams only use `send`."""
 

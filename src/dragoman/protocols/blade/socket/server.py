@@ -12,7 +12,9 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Protocol
+from urllib.parse import parse_qs
 
 import msgspec
 import socketio  # type: ignore[import-untyped]  # the library is not annotated
@@ -31,11 +33,13 @@ from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.authentication import Authenticator
 from dragoman.engine.services.keys import client_network
+from dragoman.engine.services.unread_responses import UNREAD_RESPONSES
 from dragoman.protocols.blade.errors import ERROR_TABLE, InvalidPacket
 from dragoman.protocols.blade.rest.endpoints import write_error
 from dragoman.protocols.blade.socket.unauthenticated import CONNECT_TIMEOUT_S, UnauthenticatedConnections
 from dragoman.protocols.kit.app import actor_of, address_of
 from dragoman.protocols.kit.body import header, read_body, release_body
+from dragoman.protocols.kit.connection import ABORT_EXTENSION
 from dragoman.protocols.kit.decoding import MAX_VALUES, check_number_of_values, replace_lone_surrogates
 from dragoman.protocols.kit.errors import RequestError
 
@@ -43,6 +47,9 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 SLOW_QUEUE_BYTES = 8 * 1024 * 1024
 SLOW_QUEUE_EVENTS = 2000
 """The queue from which on a socket counts as slow and gets no patches (specification, section 9, rule 6)."""
+SENT_AT_ONCE_BYTES = 64 * 1024
+COUNTED_QUEUE_BYTES = 256 * 1024
+"""The queue from which on it counts as an unread response."""
 DISCONNECT_QUEUE_BYTES = 8 * SLOW_QUEUE_BYTES
 """The queue from which on a slow socket is disconnected."""
 DRAIN_CHECK_INTERVAL_S = 0.05
@@ -112,10 +119,39 @@ def _do_nothing() -> None:
     pass
 
 
+class _PacketQueue(asyncio.Queue["packet.Packet | None"]):
+    """What waits for a client. The library takes as much as possible at a time, and keeps it until all is sent; here it
+    gets some packets at a time, so that the queue tells how much was not read.
+    """
+
+    _taken_bytes = 0
+
+    async def get(self) -> "packet.Packet | None":
+        """Wait for the first packet that is sent next."""
+        while True:
+            self._taken_bytes = 0
+            with suppress(asyncio.QueueEmpty):  # somebody else was faster
+                return await super().get()
+
+    def get_nowait(self) -> "packet.Packet | None":
+        """Return a packet that is sent together with the first one. Raises QueueEmpty if they are enough."""
+        if self._taken_bytes > SENT_AT_ONCE_BYTES:
+            raise asyncio.QueueEmpty
+        taken = super().get_nowait()
+        self._taken_bytes += len(taken.data) if taken is not None and isinstance(taken.data, str | bytes) else 0
+        return taken
+
+    def clear(self) -> None:
+        """Drop everything."""
+        while not self.empty():
+            self._taken_bytes = 0
+            self.get_nowait()
+
+
 class _EngineIOConnection(Protocol):
     """The part of an Engine.IO connection that is used here."""
 
-    queue: "asyncio.Queue[packet.Packet | None]"
+    queue: _PacketQueue
     closed: bool
     closing: bool
     last_ping: float | None
@@ -141,11 +177,15 @@ class Socket:
         """Callbacks for when a slow socket has caught up; each is called once."""
         self.stop_watching_key: Callable[[], None] = _do_nothing
         self.disconnect: Callable[[], None] = _do_nothing
+        self.abort: Callable[[], None] = _do_nothing
+        """Closes the connection at once, and drops what is queued."""
         self.release_slot: Callable[[], None] = _do_nothing
         """Stops counting the connection against its user's limit."""
         self._connection = connection
         self._queued_sizes: deque[int] = deque()
         self._queued_bytes = 0
+        self._is_counted = False
+        """Whether the queue counts as an unread response."""
         self._drain_check: asyncio.TimerHandle | None = None
         self._event_arrived = asyncio.Event()
 
@@ -176,14 +216,25 @@ class Socket:
         self._connection.queue.put_nowait(event)
         self._queued_sizes.append(len(event.data))
         self._queued_bytes += len(event.data)
+        if self._queued_bytes > COUNTED_QUEUE_BYTES and self._count_queued_bytes() > COUNTED_QUEUE_BYTES:
+            self._is_counted = True
+            UNREAD_RESPONSES.add(self, self.principal.user, self._queued_bytes, self.abort)
         if self._queued_bytes > DISCONNECT_QUEUE_BYTES and self._count_queued_bytes() > DISCONNECT_QUEUE_BYTES:
             self.is_disconnected = True
             self.disconnect()
+
+    async def until_read(self) -> None:
+        """Wait until a slow socket has caught up."""
+        while self.is_slow and not self.is_disconnected:  # noqa: ASYNC110  # no event tells
+            await asyncio.sleep(DRAIN_CHECK_INTERVAL_S)
 
     def _count_queued_bytes(self) -> int:
         length = self._connection.queue.qsize()
         while len(self._queued_sizes) > length:
             self._queued_bytes -= self._queued_sizes.popleft()
+        if self._is_counted and self._queued_bytes <= COUNTED_QUEUE_BYTES:
+            self._is_counted = False
+            UNREAD_RESPONSES.discard(self)
         return self._queued_bytes
 
     def emit(self, name: str, payload: JsonObject) -> None:
@@ -195,7 +246,8 @@ class Socket:
         self.is_disconnected = True
         self.stop_watching_key()
         self.release_slot()
-        self.stop_watching_key = self.disconnect = self.release_slot = _do_nothing  # breaks their reference cycles
+        UNREAD_RESPONSES.discard(self)
+        self.stop_watching_key = self.disconnect = self.abort = self.release_slot = _do_nothing  # breaks their cycles
         self._connection.queue.put_nowait(None)
         if self._drain_check is not None:
             self._drain_check.cancel()
@@ -206,8 +258,8 @@ class Socket:
         if self._connection.queue.qsize():
             self._drain_check = asyncio.get_running_loop().call_later(DRAIN_CHECK_INTERVAL_S, self._check_drained)
             return
-        self._drain_check, self._queued_bytes = None, 0
-        self._queued_sizes.clear()
+        self._drain_check = None
+        self._count_queued_bytes()
         drained, self.on_drained = self.on_drained, []
         for callback in drained:
             callback()
@@ -230,8 +282,11 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
 
     def __init__(self, *, unauthenticated_per_address: int, connect_timeout_s: float, **options: object) -> None:
         super().__init__(**options)
+        self.eio.create_queue = _PacketQueue
         self._tasks = BackgroundTasks()
         self._detached_events: Counter[str] = Counter()
+        self._aborts: dict[str, Callable[[], None]] = {}
+        """What cuts off the WebSocket of each connection."""
         self._unauthenticated = UnauthenticatedConnections(
             self._close_if_unauthenticated, per_address=unauthenticated_per_address, timeout_s=connect_timeout_s
         )
@@ -239,6 +294,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
     async def _handle_eio_connect(self, eio_sid: str, environ: Mapping[str, Any]) -> None:
         scope = environ["asgi.scope"]
         # the library keeps it as long as the connection: without the request, whose head may have 64 KiB
+        self._aborts[eio_sid] = scope.get("extensions", {}).get(ABORT_EXTENSION, _do_nothing)
         kept = {
             "client": scope.get("client"),
             "headers": [each for each in scope["headers"] if each[0] in KEPT_HEADERS],
@@ -269,6 +325,21 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
     async def _handle_eio_disconnect(self, eio_sid: str, reason: str) -> None:
         await super()._handle_eio_disconnect(eio_sid, reason)
         self._unauthenticated.discard(eio_sid)
+        self._aborts.pop(eio_sid, None)
+
+    def on_upgrade(self, eio_sid: str, scope: Scope) -> None:
+        """Note the WebSocket to which a polling client goes over."""
+        if eio_sid in self._aborts:
+            self._aborts[eio_sid] = scope.get("extensions", {}).get(ABORT_EXTENSION, _do_nothing)
+
+    def abort(self, eio_sid: str) -> None:
+        """Close a connection at once, and drop what is queued."""
+        connection: _EngineIOConnection | None = self.eio.sockets.get(eio_sid)
+        if connection is None:
+            return
+        connection.queue.clear()
+        self._aborts.get(eio_sid, _do_nothing)()
+        self._tasks.start(self._close(eio_sid, connection), "close a socket")
 
     def _expect_key(self, eio_sid: str | None) -> None:
         """Count an open connection as one without a key."""
@@ -412,7 +483,7 @@ class SocketServer:
         self._server.on("connect", self._handle_connect)
         self._server.on("disconnect", self._handle_disconnect)
         for name, handler in handlers.items():
-            self._server.on(name, self._with_socket(handler))
+            self._server.on(name, self._with_socket(handler, waits=name not in DETACHED_EVENTS))
         self._server.on("*", _acknowledge_unknown_event)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -421,6 +492,7 @@ class SocketServer:
         try:
             if scope["type"] == "websocket":
                 receive = _ending_at_invalid_packet(receive)
+                self._server.on_upgrade(parse_qs(scope["query_string"]).get(b"sid", [b""])[0].decode("latin-1"), scope)
             else:
                 self._forget_closed(Request(scope).query_params.get("sid", ""))
             if scope["type"] == "http" and scope["method"] == "POST":
@@ -489,6 +561,7 @@ class SocketServer:
         socket = Socket(sid, principal, actor_of(principal, environ["asgi.scope"]), connection)
         socket.release_slot = release_slot
         socket.disconnect = lambda: self._disconnect(socket)
+        socket.abort = partial(self._server.abort, self._server.manager.eio_sid_from_sid(sid, "/"))
         socket.stop_watching_key = self._authenticator.on_revoked(principal, socket.disconnect)
         self._sockets[sid] = socket
         self._open_streams.inc()
@@ -504,12 +577,14 @@ class SocketServer:
     def _disconnect(self, socket: Socket) -> None:
         self._disconnect_tasks.start(self._server.disconnect(socket.sid), "disconnect a socket")
 
-    def _with_socket(self, handler: Handler) -> Callable[..., Awaitable[JsonObject]]:
+    def _with_socket(self, handler: Handler, *, waits: bool) -> Callable[..., Awaitable[JsonObject]]:
         async def handle(sid: str, *arguments: Json) -> JsonObject:
             socket = self._sockets.get(sid)
             if socket is None:
                 return {"status": "error", "code": "forbidden", "message": UNAUTHORIZED}
             socket.on_event()
+            if waits:
+                await socket.until_read()
             ACTOR.set(socket.actor)
             return await handler(socket, arguments[0] if arguments else None)
 
