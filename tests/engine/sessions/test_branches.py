@@ -71,9 +71,24 @@ async def test_rewinding_twice_hides_what_either_left_behind(any_world: World) -
     await engine.rewind(live, await seq_of(any_world, live, "two"))
     await play(engine, live, "five")
     assert await visible_history(engine, live) == ["one", "You said: one", "five", "You said: five"]
+    await play(engine, live, "six")
+    await engine.rewind(live, await seq_of(any_world, live, "six"))
+    assert await visible_history(engine, live) == ["one", "You said: one", "five", "You said: five"]
     ranges = live.state.hidden_ranges
+    assert len(ranges) == 2
     assert all(first <= last for first, last in ranges)
     assert all(before[1] < after[0] for before, after in pairwise(ranges))
+
+
+async def test_a_session_is_rewound_to_one_of_its_events_only(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    await play(engine, live, "one")
+    before = live.state.seq
+    for seq in (-1, 0, 1, before + 1):
+        with pytest.raises(ValueError, match=f"expected event 2 to {before}, got {seq}"):
+            await engine.rewind(live, seq)
+    assert (live.state.seq, live.state.hidden_ranges) == (before, ())
 
 
 async def test_readers_of_the_stream_see_everything_that_happened(any_world: World) -> None:
