@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core import admission
+from dragoman.core.admission import CANCELLED_BY_NEW_MESSAGE
 from dragoman.core.branches import CancelledResults, alternatives_of, branches_of, shown_events
-from dragoman.core.content import AssistantMessage, Message, ToolMessage
-from dragoman.core.events import Branched, RunStopped
+from dragoman.core.content import AssistantMessage, Call, Message, ToolMessage
+from dragoman.core.events import Branched, CallOpened, CallSettled, LoggedEvent, RunStopped
 from dragoman.core.history import Assembler, is_empty, messages_of
-from dragoman.core.ids import CallId
+from dragoman.core.ids import CallId, MessageId
 from tests.core.log_generator import LogGenerator, generated_log
+from tests.core.strategies import NOON
 
 
 @dataclass
@@ -47,6 +49,18 @@ def test_the_first_message_has_versions_too_and_those_below_another_version_are_
     entries = [ASKED, ANSWERED, LATER, again, below]
     marks = [(13, Branched(hidden_ranges=((2, 13),)))]
     assert alternatives_of(branches_of(marks, 20), entries) == [[ASKED, again]]
+
+
+def test_a_branch_shows_a_call_that_was_open_where_it_begins_as_cancelled_and_an_internal_one_to_nobody() -> None:
+    for internal in (False, True):
+        opened = CallOpened(
+            message_id=MessageId("m"), index=0, call=Call(CallId("c"), "look", {}), kind="inline", internal=internal
+        )
+        left = Branched(hidden_ranges=((2, 2),))
+        log = [LoggedEvent(1, NOON, None, opened), LoggedEvent(2, NOON, None, left), LoggedEvent(3, NOON, None, left)]
+        *_, settled, _ = shown_events(log, left.hidden_ranges)
+        assert isinstance(settled.event, CallSettled)
+        assert (settled.event.result.content, settled.event.internal) == (CANCELLED_BY_NEW_MESSAGE, internal)
 
 
 def branch_anywhere(scribe: LogGenerator, chance: Random) -> None:
