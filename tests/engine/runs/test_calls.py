@@ -148,6 +148,23 @@ async def test_an_agent_may_say_and_share_values_of_a_librarys_own_class(world: 
     assert [each.state for each in shared] == [{"words": "w", "list": [3]}]
 
 
+async def test_a_shared_state_that_is_nested_too_deeply_is_refused(world: World) -> None:
+    async def share(run: Run) -> None:
+        deep: object = 1
+        for _ in range(200):
+            deep = [deep]
+        with pytest.raises(ValueError, match="expected at most 100 levels"):
+            run.share(deep)
+        run.share({"deep": False})
+
+    world.scripts["go"] = [[share, "done"]]
+    engine = await world.start()
+    live = await open_session(engine)
+    await play(engine, live, "go")
+    events = [each.event for each in await world.events(live.state.session_id)]
+    assert [each.state for each in events if isinstance(each, SharedStateReplaced)] == [{"deep": False}]
+
+
 async def test_a_tools_return_value_is_stored_with_its_meta_in_addition_to_the_text(world: World) -> None:
     result = await result_of(world, returns({"shown": 1, "_meta": {"ui": "card"}}))
     assert (result.content, result.raw) == ('{"shown":1}', {"shown": 1, "_meta": {"ui": "card"}})
