@@ -195,6 +195,7 @@ async def test_a_stopped_chat_keeps_its_words_and_ends_before_the_acknowledgemen
             "status": "idle"
         }
         assert await socket.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
+        assert "chat:end" in kinds(socket.events)
         rest = await socket.until("chat:end")
         assert kinds(rest) == ["turn:end", "chat:end"]
         assert (rest[0][1]["status"], rest[0][1]["blocks"][0]["content"]) == ("interrupted", "one")
