@@ -326,6 +326,24 @@ def result(call: str, content: str, **fields: Json) -> dict[str, Json]:
     return {"id": "t-1", "role": "tool", "toolCallId": call, "content": content, **fields}
 
 
+@requirement("runs:tools:front-end", "runs:submit:queue")
+async def test_a_result_beside_a_message_does_not_keep_it_from_waiting_for_the_active_run(
+    alice: RunServiceClient,
+) -> None:
+    thread = new_thread()
+    calls = [{"name": "paint", "input": {}}, {"name": "slow", "input": {"seconds": 600}}]
+    await alice.submit(run_input(thread, script({"calls": calls}), tools=[PAINT]))
+    async with alice.watch(thread) as watch:
+        frames = await watch.until("TOOL_CALL_END", 2)
+        call = next(frame.event["toolCallId"] for frame in frames if frame.event.get("toolCallName") == "paint")
+        body = run_input(thread, "and now?", "r-2")
+        body["messages"].append({"id": "t-1", "role": "tool", "toolCallId": call, "content": "blue"})
+        await alice.submit(body)
+        assert (await alice.post(f"/runs/{thread}/cancel?runId=r-1", b"")).status == 202
+        frames = await watch.until("RUN_FINISHED", 2)
+    assert text_of_frames(frames) == "You said: and now?"
+
+
 @requirement("runs:tools:front-end")
 async def test_a_front_end_tool_is_called_and_waits_for_its_result(alice: RunServiceClient) -> None:
     thread = new_thread()
