@@ -128,7 +128,8 @@ class Deletion:
         forgetting = []
         for name in agents:
             agent = self._agents.find(name)
-            if agent is None or isinstance(agent, KeepsSessionData):
+            # Python remembers what a class lacks; `isinstance` would look for it in each agent again.
+            if agent is None or issubclass(type(agent), KeepsSessionData):
                 forgetting.append(name)
         await self._store.delete(session_id, forgetting)
         for name in forgetting:

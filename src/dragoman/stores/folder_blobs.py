@@ -1,6 +1,7 @@
 """Blobs as files in the data folder."""
 
 import asyncio
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -31,15 +32,17 @@ class FolderBlobs:
 
     async def delete(self, name: str) -> None:
         """Remove a value and all values whose names start with this one and a `/`."""
-        path = self._path(name)
-        if path.exists():  # most sessions have none, and many end with their answer
-            await asyncio.to_thread(_delete, path)
+        if self._has(name):  # most sessions have none, and many end with their answer
+            await asyncio.to_thread(_delete, self._path(name))
 
     async def names(self, prefix: str | None = None) -> Sequence[str]:
         """List all names in order, or only those that start with a prefix and a `/`."""
         return await asyncio.to_thread(
             _list_names, self._folder, self._folder if prefix is None else self._path(prefix)
         )
+
+    def _has(self, name: str) -> bool:
+        return os.path.exists(f"{self._folder}/{validate_blob_name(name)}")  # making a `Path` costs more than looking
 
     def _path(self, name: str) -> Path:
         return self._folder / validate_blob_name(name)

@@ -239,7 +239,6 @@ def with_question_answered(given: NewInput, state: SessionState) -> NewInput:
 
 def submit_from(fields: CreateResponse, given: NewInput, *, keeps_unlisted: bool = False) -> Submit:
     """Translate a request. `given` is what it adds to its session."""
-    shown = RunFields(**{name: getattr(fields, name) for name in RunFields.__struct_fields__})
     return Submit(
         protocol=PROTOCOL,
         system=given.system,
@@ -254,7 +253,7 @@ def submit_from(fields: CreateResponse, given: NewInput, *, keeps_unlisted: bool
             instructions=fields.instructions,
             max_calls=fields.max_tool_calls,
             output_schema=_output_schema(fields),
-            protocol=msgspec.to_builtins(shown),
+            protocol=msgspec.to_builtins(msgspec.convert(fields, RunFields, from_attributes=True)),
         ),
     )
 

@@ -211,14 +211,11 @@ class CreateResponse(RunFields, frozen=True, kw_only=True):
     context_management: Json = None
 
 
-_ORDER = tuple(
-    dict.fromkeys(
-        (
-            *("model", "input", "instructions", "previous_response_id", "conversation", "store"),
-            *("stream", "stream_options", *RunFields.__struct_fields__, "prompt", "context_management"),
-        )
-    )
+_IN_ORDER = (
+    *("model", "input", "instructions", "previous_response_id", "conversation", "store"),
+    *("stream", "stream_options", *RunFields.__struct_fields__, "prompt", "context_management"),
 )
+_PLACES = {name: place for place, name in enumerate(dict.fromkeys(_IN_ORDER))}
 _TYPES = {field.name: field.type for field in msgspec.structs.fields(CreateResponse)}
 
 
@@ -238,7 +235,7 @@ def parse_request(body: JsonObject) -> ParsedResponse:
     """Read a body that is decoded. Raises InvalidParameter."""
     values: dict[str, Any] = {}
     items: tuple[InputItem, ...] = ()
-    for name in _ORDER:
+    for name in sorted(_PLACES.keys() & {*body, "input"}, key=_PLACES.__getitem__):
         value = body.get(name)
         if value is None:
             if name == "input":
