@@ -181,7 +181,7 @@ class Tasks:
         message, configuration = request.message, request.configuration
         if message.role != "ROLE_USER":
             raise InvalidParams("expected a message of the user, with the role ROLE_USER", "message.role")
-        if any(not char.isprintable() for char in message.context_id):
+        if not message.context_id.isprintable():
             raise InvalidParams("a contextId must not contain line breaks or control characters", "message.contextId")
         if configuration.task_push_notification_config not in (msgspec.UNSET, None, {}):
             raise PushNotificationNotSupported
