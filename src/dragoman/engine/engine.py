@@ -291,13 +291,14 @@ class Engine:
             SessionNotFound: there is none, or it belongs to another owner.
             Forbidden: it belongs to another owner, with `reveals_foreign`.
         """
-        return FoundSession(partial(self._lookup.find, owner, name, include_shared, reveals_foreign))
+        find = partial(self._lookup.find, owner, name, include_shared=include_shared, reveals_foreign=reveals_foreign)
+        return FoundSession(find)
 
     async def find_session(
         self, owner: UserId, name: str, *, include_shared: bool = False, reveals_foreign: bool = False
     ) -> SessionView:
         """The session as `session` finds it, without a lease."""
-        return await self._lookup.find(owner, name, include_shared, reveals_foreign)
+        return await self._lookup.find(owner, name, include_shared=include_shared, reveals_foreign=reveals_foreign)
 
     def lease(self, session: SessionView) -> AbstractContextManager[None]:
         """Keep a session in memory until the block is left."""

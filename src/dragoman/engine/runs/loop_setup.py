@@ -1,4 +1,4 @@
-"""Makes the loops of runs ready for their agents: with options, budgets, shared state, answers and memories."""
+"""Makes the root loop of a run ready for its agent: with options, budgets, shared state, answers and memories."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from dragoman.engine.sessions.live_session import LiveSession
 
 
 class LoopSetup:
-    """Makes loops ready."""
+    """Makes root loops ready. Those of sub-agents are made in `forks`, from the loop above."""
 
     def __init__(
         self,

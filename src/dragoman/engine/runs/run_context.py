@@ -102,7 +102,8 @@ class LoopServices(NamedTuple):
     """What all loops on this server share.
 
     Attributes:
-        wait_for_valid_lease: awaited before each model call: only the server that certainly has the session makes it.
+        wait_for_valid_lease: awaited before each model call and each attempt of a tool, which only the server makes
+            that certainly has the session.
         is_parking: whether runs that are cancelled now continue on the next server.
     """
 

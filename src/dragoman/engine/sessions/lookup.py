@@ -26,7 +26,7 @@ class SessionLookup:
         self._is_shared = is_shared
 
     async def find(
-        self, owner: UserId, name: str, include_shared: bool = False, reveals_foreign: bool = False
+        self, owner: UserId, name: str, *, include_shared: bool = False, reveals_foreign: bool = False
     ) -> LiveSession:
         """Find a session; see `Engine.session`."""
         session_id = parse_session_id(name)
