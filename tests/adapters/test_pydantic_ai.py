@@ -335,7 +335,7 @@ async def test_what_a_tool_returned_beside_its_result_reaches_the_model_after_an
     engine, live, _ = await talk(world, agent)
     await answer(world, engine, live, lambda call_id: Decision(call_id=call_id, granted=True))
     (beside,) = [part for part in seen[1][-1].parts if isinstance(part, UserPromptPart)]
-    words, picture = beside.content
+    words, picture = list(beside.content)
     assert isinstance(picture, BinaryContent)
     assert (words, picture.data, picture.media_type) == ("the screen:", b"GIF89a", "image/gif")
     (look_result,) = [
