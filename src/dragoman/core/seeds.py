@@ -9,27 +9,46 @@ from dragoman.core.refusals import InvalidSeed, LimitExceeded
 from dragoman.core.tools import AgentSpec
 
 
-def check_seeds(spec: AgentSpec, seeds: Sequence[Message], limits: InputLimits, earlier: int = 0) -> set[CallId]:
+def check_seeds(spec: AgentSpec, seeds: Sequence[Message], limits: InputLimits) -> set[CallId]:
     """Check seeds together. Returns the calls that are open; only the last answer may have any.
 
     Args:
         spec: the session's agent.
         seeds: the messages.
         limits: of one session.
-        earlier: the number of seeds that the session has already.
 
     Raises:
         Invalid: they do not fit the agent, the limits or each other.
     """
-    if earlier + len(seeds) > limits.seeds:
+    _check_contents(spec, seeds, limits, len(seeds))
+    positions, answered, last_answer = _match_calls(seeds)
+    for call_id, index in positions.items():
+        if call_id not in answered and index != last_answer:
+            raise InvalidSeed(f"call {call_id!r} has no result", path=f"messages[{index}]")
+    return {call_id for call_id in positions if call_id not in answered}
+
+
+def check_added_seeds(
+    spec: AgentSpec, seeds: Sequence[Message], limits: InputLimits, earlier: Sequence[Message]
+) -> None:
+    """Check seeds that follow others. The result of a call may be added later than the call, or never.
+
+    Raises:
+        Invalid: as `check_seeds`.
+    """
+    _check_contents(spec, seeds, limits, len(earlier) + len(seeds))
+    _match_calls([*earlier, *seeds])
+
+
+def _check_contents(spec: AgentSpec, seeds: Sequence[Message], limits: InputLimits, count: int) -> None:
+    if count > limits.seeds:
         raise LimitExceeded("the number of messages", limits.seeds, path="messages")
     for index, message in enumerate(seeds):
         check_content(spec, message.content, limits, f"messages[{index}]")
-    return _check_calls(seeds)
 
 
-def _check_calls(seeds: Sequence[Message]) -> set[CallId]:
-    """Match the seeds' results with their calls. Returns the open calls; only the last answer may have any."""
+def _match_calls(seeds: Sequence[Message]) -> tuple[dict[CallId, int], set[CallId], int]:
+    """Match results with their calls. Returns the places of the calls, those with a result, and the last answer's."""
     positions: dict[CallId, int] = {}
     answered: set[CallId] = set()
     last_answer = -1
@@ -46,7 +65,4 @@ def _check_calls(seeds: Sequence[Message]) -> set[CallId]:
                     f"no open call {message.call_id!r} comes before this result", path=f"messages[{index}].toolCallId"
                 )
             answered.add(message.call_id)
-    for call_id, index in positions.items():
-        if call_id not in answered and index != last_answer:
-            raise InvalidSeed(f"call {call_id!r} has no result", path=f"messages[{index}]")
-    return {call_id for call_id in positions if call_id not in answered}
+    return positions, answered, last_answer

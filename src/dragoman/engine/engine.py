@@ -388,9 +388,16 @@ class Engine:
             await self._deletion.delete_unreadable(owner, error.session_id)
 
     async def add_seeds(self, session: SessionView, seeds: Sequence[Message]) -> None:
-        """Add to the past of a session in which nothing has run, durably. Raises Conflict, AgentNotServed, Invalid."""
+        """Add to the past of a session in which nothing has run, durably.
+
+        Calls stay without a result, as the client's claims, until a result is added: they wait for nobody.
+
+        Raises:
+            Conflict, AgentNotServed, Invalid: nothing is added.
+        """
         self._refuse_when_draining()
-        await self._submissions.add_seeds(to_live_session(session), self.agent_for(session).spec, seeds)
+        earlier = await self.history.messages(session)
+        await self._submissions.add_seeds(to_live_session(session), self.agent_for(session).spec, seeds, earlier)
 
     # --- runs -----------------------------------------------------------------------------------------------------
 

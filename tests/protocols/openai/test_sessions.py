@@ -529,6 +529,29 @@ async def test_a_refused_request_leaves_a_conversation_without_a_response_as_it_
 
 
 @requirement("openai:conversations:items")
+async def test_a_call_can_be_added_before_its_result(alice: OpenAiClient) -> None:
+    """`OpenAIConversationsSession` of the Agents SDK does so while a person decides about the call."""
+    called = {"type": "function_call", "call_id": "c1", "name": "paint", "arguments": '{"n":1}'}
+    conversation = await alice.post("/conversations", {"items": [{"role": "user", "content": "paint"}, called]})
+    path = f"/conversations/{conversation['id']}/items"
+    second = {**called, "call_id": "c2"}
+    assert [each["call_id"] for each in (await alice.post(path, {"items": [second]}))["data"]] == ["c2"]
+    added = await alice.post(path, {"items": [output("c1", "done"), {"role": "assistant", "content": "Painted."}]})
+    assert [each["type"] for each in added["data"]] == ["function_call_output", "message"]
+    for again in (called, output("c1", "done"), output("c3", "done")):
+        assert (await alice.refused("POST", path, {"items": [again]}))[0] == 400
+    items = (await alice.get(f"{path}?order=asc"))["data"]
+    types = [each["type"] for each in items]
+    assert types == ["message", "function_call", "function_call", "function_call_output", "message"]
+    response = await alice.respond("history", model="mirror", conversation=conversation["id"])
+    assert [kind for kind, _ in json.loads(text_of(response))][:4] == [
+        *("UserMessage", "AssistantMessage", "AssistantMessage"),
+        "ToolMessage",
+    ]
+    assert (await alice.get(f"{path}?order=asc"))["data"][:5] == items
+
+
+@requirement("openai:conversations:items")
 async def test_items_that_are_added_at_once_are_all_kept(alice: OpenAiClient) -> None:
     path = f"/conversations/{(await alice.post('/conversations', {}))['id']}/items"
     texts = [f"number {number}" for number in range(5)]

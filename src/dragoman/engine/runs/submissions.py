@@ -29,7 +29,7 @@ from dragoman.core.input_checks import (
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import HOPS
 from dragoman.core.refusals import Conflict, InvalidSeed, SessionBusy
-from dragoman.core.seeds import check_seeds
+from dragoman.core.seeds import check_added_seeds
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.runner import Runner
@@ -155,13 +155,15 @@ class Submissions:
                 if admission.is_busy(live.state):
                     raise SessionBusy
 
-    async def add_seeds(self, live: LiveSession, spec: AgentSpec, seeds: Sequence[Message]) -> None:
-        """Add to the past of a session. See `Engine.add_seeds`."""
+    async def add_seeds(
+        self, live: LiveSession, spec: AgentSpec, seeds: Sequence[Message], earlier: Sequence[Message]
+    ) -> None:
+        """Add to the past of a session, which consists of `earlier`. See `Engine.add_seeds`."""
         call_ids = [call.call_id for each in seeds if isinstance(each, AssistantMessage) for call in each.calls()]
         async with self._write_access.acquire(live):
-            known = await self._index.known_calls(live.state.session_id, call_ids) if call_ids else ()
-            if known or check_seeds(spec, seeds, self._limits, live.state.message_count):
-                raise InvalidSeed("each call has an id of its own, and a result", path="messages")
+            if call_ids and await self._index.known_calls(live.state.session_id, call_ids):
+                raise InvalidSeed("each call has an id of its own", path="messages")
+            check_added_seeds(spec, seeds, self._limits, earlier)
             stored = await self._attachments.put(live.state.session_id, seeds)
             while not self._write_access.may_write(live):
                 await self._write_access.claim(live)

@@ -1,6 +1,6 @@
 """Conversations over HTTP. A conversation is a session; before its first response it is a draft without an agent."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -52,7 +52,7 @@ class ConversationHandlers(OpenAiHandlers):
     async def create(self, request: Request) -> wire.Conversation:
         """Create a conversation. Its first response decides which agent it has."""
         body = decode_object(await read_json_body(request, self._options.body_limit) or b"{}")
-        seeds = () if not body.get("items") else self._seeds(body["items"])
+        seeds = () if not body.get("items") else self._seeds(body["items"], {})
         owner = principal_of(request).user
         return _conversation(await self._runs.new_sessions.create_draft(owner, labels=_metadata(body), seeds=seeds))
 
@@ -117,7 +117,8 @@ class ConversationHandlers(OpenAiHandlers):
         """Add items to a conversation that has no response yet."""
         async with self._session(request) as session:
             body = decode_object(await read_json_body(request, self._options.body_limit))
-            seeds = self._seeds(body.get("items"))
+            earlier = await self._engine.history.messages(session)
+            seeds = self._seeds(body.get("items"), inputs.open_calls_of(earlier))
             if not is_draft(session):
                 message = "items cannot be added to a conversation that has responses"
                 raise InvalidParameter("conversation_has_responses", message)
@@ -136,12 +137,12 @@ class ConversationHandlers(OpenAiHandlers):
         with self._engine.lease(session):
             yield session
 
-    def _seeds(self, value: Json) -> tuple[Message, ...]:
+    def _seeds(self, value: Json, open_calls: Mapping[str, str]) -> tuple[Message, ...]:
         items = parse_items(value, "items")
         if len(items) > MAX_NEW_ITEMS:
             message = f"expected at most {MAX_NEW_ITEMS} items, got {len(items)}"
             raise InvalidParameter("too_many_items", message, "items")
-        seeds = inputs.seeds_from(items, self._engine.ids.new)
+        seeds = inputs.seeds_from(items, self._engine.ids.new, open_calls=open_calls)
         if not seeds:
             raise InvalidParameter("nothing_new", "expected messages", "items")
         return seeds

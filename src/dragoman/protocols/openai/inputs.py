@@ -120,10 +120,21 @@ def _reopen(seeds: tuple[core.Message, ...]) -> NewInput:
     )
 
 
-def seeds_from(items: Sequence[InputItem], new_id: Callable[[], str]) -> tuple[core.Message, ...]:
-    """The messages of a past. Calls without a result, and results without a call, are left out."""
-    answered = {item.call_id for item in items if isinstance(item, requests.FunctionCallOutput)}
-    names: dict[str, str] = {}
+def seeds_from(
+    items: Sequence[InputItem], new_id: Callable[[], str], *, open_calls: Mapping[str, str] | None = None
+) -> tuple[core.Message, ...]:
+    """The messages of a past.
+
+    Args:
+        items: the items.
+        new_id: makes the ids of the messages.
+        open_calls: the names of earlier calls without a result, for a past that is added item by item. By default the
+            past is whole: calls without a result, and results without a call, are left out.
+    """
+    kept = {item.call_id for item in items if isinstance(item, requests.FunctionCallOutput)}
+    if open_calls is not None:
+        kept |= {item.call_id for item in items if isinstance(item, requests.FunctionCall)}
+    names = dict(open_calls or {})
     seeds: list[core.Message] = []
     blocks: list[core.Block] = []
 
@@ -135,12 +146,12 @@ def seeds_from(items: Sequence[InputItem], new_id: Callable[[], str]) -> tuple[c
     for index, item in enumerate(items):
         path = f"input[{index}]"
         match item:
-            case requests.FunctionCall(call_id=call_id) if call_id in answered and call_id not in names:
+            case requests.FunctionCall(call_id=call_id) if call_id in kept and call_id not in names:
                 names[call_id] = item.name
                 blocks.append(core.Call(CallId(call_id), item.name, arguments_from(item.arguments)))
-            case requests.FunctionCallOutput(call_id=call_id) if call_id in names and call_id in answered:
+            case requests.FunctionCallOutput(call_id=call_id) if call_id in names and call_id in kept:
                 flush()
-                answered.discard(call_id)
+                kept.discard(call_id)
                 content = _joined(content_from(item.output, path))
                 message_id, name = MessageId(new_id()), names[call_id]
                 seeds.append(core.ToolMessage(id=message_id, call_id=CallId(call_id), name=name, content=content))
@@ -159,6 +170,13 @@ def seeds_from(items: Sequence[InputItem], new_id: Callable[[], str]) -> tuple[c
                 seeds.append(core.SystemMessage(id=MessageId(new_id()), content=text))
     flush()
     return tuple(seeds)
+
+
+def open_calls_of(messages: Sequence[core.Message]) -> dict[str, str]:
+    """The names of the calls without a result, by id."""
+    answered = {each.call_id for each in messages if isinstance(each, core.ToolMessage)}
+    calls = [call for each in messages if isinstance(each, core.AssistantMessage) for call in each.calls()]
+    return {call.call_id: call.name for call in calls if call.call_id not in answered}
 
 
 def _answer(item: InputItem, path: str) -> Answer | None:

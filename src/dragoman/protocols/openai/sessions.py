@@ -61,17 +61,20 @@ class NewSessions:
         labels: dict[str, str],
         seeds: tuple[Message, ...],
     ) -> SessionView:
-        """A conversation without a response, whose agent is not decided yet."""
+        """A conversation without a response, whose agent is not decided yet. Raises Invalid, and then there is none."""
         create = Create(
             protocol=PROTOCOL,
             agent=agent or self._engine.default_agent,
             session_id=session_id,
             tools="all",
             labels=labels,
-            seeds=seeds,
             change=self.unlisted(is_stored=True),
         )
-        return await self._engine.create(owner, create)
+        draft = await self._engine.create(owner, create)
+        async with self._engine.first_request(draft, is_new=True):
+            if seeds:
+                await self._engine.add_seeds(draft, seeds)
+        return draft
 
     async def recreate(self, draft: SessionView, agent: AgentSpec) -> SessionView:
         """Replace a draft by one with another agent, under the same id.
