@@ -330,7 +330,7 @@ async def test_browsers_may_send_the_headers_of_official_clients(app_server: App
         (b'{"input": NaN}', 400, "invalid_json"),
         (b"\xff", 400, "invalid_json"),
         (b'{"input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400, "invalid_json"),
-        (b'{"input": [' + b",".join([b'{"role":"user","content":"x"}'] * 100_000) + b"]}", 400, "too_many_items"),
+        (b'{"input": [' + b",".join([b'{"role":"user","content":"x"}'] * 20_000) + b"]}", 400, "too_many_items"),
         (b'{"input": [{"role":"user","content":[' + b",".join([b"0"] * 100_000) + b"]}]}", 400, "limit_exceeded"),
         (b'{"input": "' + b"x" * (16 * 1024 * 1024) + b'"}', 413, "request_too_large"),
     ],
