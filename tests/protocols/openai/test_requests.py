@@ -331,10 +331,11 @@ async def test_browsers_may_send_the_headers_of_official_clients(app_server: App
         (b"\xff", 400, "invalid_json"),
         (b'{"input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400, "invalid_json"),
         (b'{"input": [' + b",".join([b'{"role":"user","content":"x"}'] * 20_000) + b"]}", 400, "too_many_items"),
+        (b'{"input": [' + b",".join([b'{"role":"user","content":"x"}'] * 100_000) + b"]}", 400, "limit_exceeded"),
         (b'{"input": [{"role":"user","content":[' + b",".join([b"0"] * 100_000) + b"]}]}", 400, "limit_exceeded"),
         (b'{"input": "' + b"x" * (16 * 1024 * 1024) + b'"}', 413, "request_too_large"),
     ],
-    ids=["cut", "list", "nan", "utf-8", "deep", "many items", "many parts", "17 MiB"],
+    ids=["cut", "list", "nan", "utf-8", "deep", "many items", "many values", "many parts", "17 MiB"],
 )
 async def test_malformed_and_large_bodies_are_refused(alice: OpenAiClient, raw: bytes, status: int, code: str) -> None:
     assert (await alice.refused("POST", "/responses", raw=raw))[:2] == (status, code)
