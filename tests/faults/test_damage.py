@@ -134,6 +134,35 @@ async def read_everything(store: SessionStore, session: SessionId) -> None:
 
 
 @requirement("faults:43:altered")
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("kept", "value = 'text'"),
+        ("kept", "value = 7"),
+        ("events", "at = 'text'"),
+        ("pieces", "after = 'text'"),
+        ("pieces", "text = x'ff'"),
+        ("pieces", "place = x'ff'"),
+    ],
+)
+async def test_a_value_of_another_type_is_altered_data(tmp_path: Path, table: str, change: str) -> None:
+    """One flipped bit in a row's header makes bytes a text, or a number."""
+    with closing(Database(tmp_path)) as database:
+        database.start()
+        await running_session(SqliteLog(database), 1)
+    loosen = f"UPDATE sqlite_schema SET sql = replace(sql, ' STRICT', '') WHERE name = '{table}'"  # ours
+    with closing(sqlite3.connect(tmp_path / "dragoman.db")) as connection, connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        assert connection.execute(loosen).rowcount == 1
+    execute(tmp_path, f"UPDATE {table} SET {change}")  # ours
+    with closing(Database(tmp_path)) as database:
+        database.start()
+        with pytest.raises(SessionUnreadable) as raised:
+            await read_everything(SqliteLog(database), session_id(1))
+        assert "the stored data was altered" in raised.value.reason
+
+
+@requirement("faults:43:altered")
 async def test_altered_data_in_postgresql_is_an_error_and_never_shown(postgres_url: str) -> None:
     with closing(PostgresDatabase(postgres_url)) as database:
         store, cluster = PostgresLog(database), PostgresCluster(database, folder_id="folder", lease_s=10)

@@ -19,6 +19,8 @@ EVENT_COLUMNS = "seq, at, run_id, CAST(payload AS BLOB), checksum"
 STATE_COLUMNS = "session_id, CAST(head AS BLOB), CAST(settings AS BLOB), head_checksum, settings_checksum"
 """What `decode_verified_states` reads."""
 
+_OTHER_TYPES = (TypeError, AttributeError)
+"""What values of other types raise: a damaged database of SQLite may have a text in place of a number or of bytes."""
 _FACTOR = 0x9E3779B1
 _HIGH_FACTOR = 0x85EBCA6B
 _MASK = 0xFFFFFFFF
@@ -69,11 +71,15 @@ def verified_events(
     for seq, at, run_id, payload, checksum in rows:
         if seq != expected:
             break
-        if (
-            checksum is not None
-            and checksum != event_checksum(session_id, seq, at, run_id, payload)
-            and checksum != _earlier_event_checksum(session_id, seq, at, run_id, payload)
-        ):
+        try:
+            is_altered = (
+                checksum is not None
+                and checksum != event_checksum(session_id, seq, at, run_id, payload)
+                and checksum != _earlier_event_checksum(session_id, seq, at, run_id, payload)
+            )
+        except _OTHER_TYPES:
+            is_altered = True
+        if is_altered:
             raise SessionUnreadable(session_id, f"event {seq}: the stored data was altered: its checksum differs")
         expected += 1
         yield seq, at, run_id, payload
@@ -97,7 +103,11 @@ def verified_kept(session_id: SessionId, rows: Iterable[tuple[str, bytes, int | 
     """Check kept values, from rows of key, value and checksum. Raises SessionUnreadable if one was altered."""
     found: dict[str, bytes] = {}
     for key, value, checksum in rows:
-        if checksum is not None and checksum != kept_checksum(session_id, key, value):
+        try:
+            is_altered = checksum not in (None, kept_checksum(session_id, key, value))
+        except _OTHER_TYPES:
+            is_altered = True
+        if is_altered:
             raise SessionUnreadable(
                 session_id, f"kept value {key!r}: the stored data was altered: its checksum differs"
             )
@@ -109,7 +119,11 @@ def decode_verified_state(row: Sequence[Any]) -> SessionState:
     """Decode a row of `STATE_COLUMNS`. Raises SessionUnreadable if it was altered, or cannot be decoded."""
     session_id, head, settings, head_checksum, settings_checksum = row
     for what, content, checksum in (("state", head, head_checksum), ("settings", settings, settings_checksum)):
-        if checksum is not None and checksum != state_checksum(session_id, content):
+        try:
+            is_altered = checksum not in (None, state_checksum(session_id, content))
+        except _OTHER_TYPES:
+            is_altered = True
+        if is_altered:
             raise SessionUnreadable(session_id, f"{what}: the stored data was altered: its checksum differs")
     return decode_state(session_id, head, settings)
 

@@ -150,12 +150,15 @@ def _all_rows(connection: sqlite3.Connection) -> Iterator[tuple[SessionId, _Bloc
         yield session_id, block if is_open else None, row
 
 
+_PIECE_TYPES = (int, int, str, int, str, str, str)
 _SELECT = "SELECT after, place, message_id, block, kind, loop, text, checksum FROM pieces WHERE id = ?"
 
 
 def _decode_piece(session_id: SessionId, row: tuple[Any, ...] | None) -> Piece:
     if row is None:
         raise SessionUnreadable(session_id, "a piece is missing")
+    if tuple(map(type, row[:-1])) != _PIECE_TYPES:  # of a damaged database
+        raise SessionUnreadable(session_id, "a piece: the stored data was altered: its values have other types")
     after, place, message_id, block, kind, loop, text, checksum = row
     if checksum is not None and checksum != piece_checksum(session_id, after, place, message_id, block, text.encode()):
         raise SessionUnreadable(session_id, f"piece {after}.{place}: the stored data was altered: its checksum differs")
