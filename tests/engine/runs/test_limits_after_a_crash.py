@@ -11,6 +11,7 @@ from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
     DEADLINE_S,
     CallTool,
+    PauseGate,
     Script,
     World,
     fork,
@@ -52,6 +53,29 @@ async def test_the_steps_before_a_crash_count_against_the_limit_of_steps(any_wor
     assert reasons(events) == ["max_steps"]
     closed = [each.event for each in events if isinstance(each.event, MessageClosed)]
     assert sum(each.status == "completed" for each in closed) == 4
+
+
+async def test_a_step_that_a_crash_cut_off_counts_once(any_world: World) -> None:
+    any_world.echo()
+    any_world.scripted_agent.spec_fields["max_steps"] = 2
+    gate = PauseGate()
+    any_world.scripts["go"] = [["half ", gate, ECHO], ["done"]]
+    log = FaultyLog(any_world.store)
+    engine = await any_world.start(log)
+    live = await open_session(engine)
+    await send(engine, live, "go")
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+        await live.until_durable(live.state.seq)
+    log.is_dead = True
+    await any_world.kill(engine)
+    gate.opened.set()
+    engine = await any_world.start()
+    live = await reload(engine, live)
+    await wait_for_end(live)
+    events = await any_world.events(live.state.session_id)
+    closed = [each.event.status for each in events if isinstance(each.event, MessageClosed)]
+    assert (closed, reasons(events)) == (["cut", "completed", "completed"], ["end_turn"])
 
 
 async def test_the_steps_of_a_sub_agent_before_a_crash_count_against_its_limit(any_world: World) -> None:
