@@ -19,7 +19,7 @@ from dragoman.ports.log import Append
 from dragoman.protocols.blade.projection.emitter import PatchOptions
 from dragoman.protocols.blade.projection.projection import Projection
 from dragoman.protocols.blade.socket import room, rooms
-from dragoman.protocols.blade.socket.server import DISCONNECT_QUEUE_BYTES, Socket, event_packet
+from dragoman.protocols.blade.socket.server import DISCONNECT_QUEUE_BYTES, PacketQueue, Socket, event_packet
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import script
 from tests.engine.world import open_session, running_world
@@ -101,7 +101,7 @@ async def test_a_room_that_nobody_waits_for_any_more_reads_no_longer(monkeypatch
 class Line:
     """The Engine.IO half of a connection that nobody reads from."""
 
-    queue: "asyncio.Queue[Any]" = field(default_factory=asyncio.Queue)
+    queue: PacketQueue = field(default_factory=PacketQueue)
     closed: bool = False
     closing: bool = False
     last_ping: float | None = None

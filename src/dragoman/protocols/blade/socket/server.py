@@ -119,7 +119,7 @@ def _do_nothing() -> None:
     pass
 
 
-class _PacketQueue(asyncio.Queue["packet.Packet | None"]):
+class PacketQueue(asyncio.Queue["packet.Packet | None"]):
     """What waits for a client. The library takes as much as possible at a time, and keeps it until all is sent; here it
     gets some packets at a time, so that the queue tells how much was not read.
     """
@@ -151,7 +151,7 @@ class _PacketQueue(asyncio.Queue["packet.Packet | None"]):
 class _EngineIOConnection(Protocol):
     """The part of an Engine.IO connection that is used here."""
 
-    queue: _PacketQueue
+    queue: PacketQueue
     closed: bool
     closing: bool
     last_ping: float | None
@@ -282,7 +282,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
 
     def __init__(self, *, unauthenticated_per_address: int, connect_timeout_s: float, **options: object) -> None:
         super().__init__(**options)
-        self.eio.create_queue = _PacketQueue
+        self.eio.create_queue = PacketQueue
         self._tasks = BackgroundTasks()
         self._detached_events: Counter[str] = Counter()
         self._aborts: dict[str, Callable[[], None]] = {}
