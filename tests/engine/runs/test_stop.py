@@ -160,6 +160,19 @@ async def test_a_stop_while_calls_wait_settles_them(any_world: World) -> None:
     assert not await stop(engine, live), "there is nothing more to stop"
 
 
+async def test_only_the_run_that_left_waiting_calls_cancels_them(any_world: World) -> None:
+    any_world.scripts["go"] = [[ask_user("here", "there")], ["done"]]
+    engine = await any_world.start()
+    live = await open_session(engine)
+    first, second = [(await play(engine, live, "go")).run_id for _ in range(2)]
+    assert first is not None
+    assert second is not None
+    assert not await engine.cancel_waiting_calls(live, first)
+    assert live.state.status() == "waiting"
+    assert await engine.cancel_waiting_calls(live, second)
+    assert live.state.status() == "idle"
+
+
 @pytest.mark.one_server
 async def test_many_simultaneous_stops_have_one_outcome(any_world: World) -> None:
     gate = any_world.pausing_tool("gate")
