@@ -19,7 +19,7 @@ REQUIREMENTS = (
     Requirement(
         "ai-sdk:edit:complete",
         "A page that sends its whole history hides with a new message what it does not show any more",
-        "rule 13; decision 63",
+        "rule 13; decision 59",
     ),
     Requirement("ai-sdk:edit:nothing-else", "Nothing else that a page resends hides or changes anything", "ai-sdk 3"),
     Requirement("ai-sdk:regenerate:depth", "`regenerate-message` asks again at any depth; the id is new", "ai-sdk 3"),
