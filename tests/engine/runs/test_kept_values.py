@@ -140,6 +140,32 @@ async def test_keys_values_and_sessions_have_limits(world: World) -> None:
     assert list(await world.store.kept(live.state.session_id, "", None, 10)) == ["k" * 512, "same", "small"]
 
 
+async def test_values_that_become_durable_later_have_the_same_limit(world: World) -> None:
+    refused: list[str] = []
+
+    async def rewrite(run: Run) -> None:
+        for _ in range(20):
+            await run.keep({"same": b"x" * 100}, durable=False)  # written again and again, it counts once
+
+    async def fill(run: Run) -> None:
+        await run.keep({"same": b"x" * 1000})
+
+    async def add(run: Run) -> None:
+        for name in ("one", "two"):
+            try:
+                await run.keep({name: b"x" * 5}, durable=False)
+            except AgentError as error:
+                refused.append(f"{name}: {error.code}")
+
+    world.scripts |= {"rewrite": [[rewrite, "."]], "fill": [[fill, "."]], "add": [[add, "."]]}
+    engine = await world.start(keep=KeepLimits(value_bytes=1000, session_bytes=1000))
+    live = await open_session(engine)
+    for prompt in ("rewrite", "fill", "add"):
+        await play(engine, live, prompt)
+        assert live.state.last_stop == "end_turn"
+    assert refused == ["two: kept_limit"]
+
+
 async def test_an_agent_gets_its_private_values_back_with_its_messages(any_world: World) -> None:
     turns: list[Sequence[Message]] = []
 

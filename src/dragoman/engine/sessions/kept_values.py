@@ -47,8 +47,11 @@ class KeptValues:
         self._written += size
         # nothing is awaited before: the events of this moment are in the same commit
         await self._live.keep(writes, durable=durable)
-        if durable and (self._size is None or self._written > limit // SIZE_CHECKS):
+        is_due = self._written > limit // SIZE_CHECKS
+        if is_due:
             self._written = 0
+            await self._live.until_kept()  # the store counts only what is durable
+        if is_due or self._size is None:
             self._size = await self._log.kept_size(self._live.state.session_id)
 
     async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:

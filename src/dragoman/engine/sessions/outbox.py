@@ -80,12 +80,7 @@ class Outbox:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is gathered and nothing is in flight."""
-        return not (self._in_flight or self.has_gathered or self._kept_waiter_in_flight)
-
-    @property
-    def has_gathered(self) -> bool:
-        """Whether there are events or kept values that were not collected yet."""
-        return bool(self._records or self._kept_waiter)
+        return not (self._in_flight or self._records or self.kept_waiter)
 
     @property
     def kept_waiter(self) -> "asyncio.Future[None] | None":
