@@ -16,6 +16,7 @@ from dragoman.core.agent import Agent, Summarizer, Summary
 from dragoman.core.branches import BranchPoint
 from dragoman.core.content import Message
 from dragoman.core.events import CompactionMade, EncryptedValue, ProtocolName, SettingsChange
+from dragoman.core.history import messages_of
 from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.input_checks import InputLimits, check_change
 from dragoman.core.inputs import Create, Submit
@@ -121,9 +122,7 @@ class Engine:
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
         self._log_pages = LogPages(log)
         self._run_limit = RunLimit(
-            options.max_runs_per_user,
-            self._runner.count_unfinished_runs,
-            self.cluster.store_unless_alone,
+            options.max_runs_per_user, self._runner.count_unfinished_runs, self.cluster.store_unless_alone
         )
         self._write_access = WriteAccess(
             self.cluster, self._runner, self._run_limit, self._idempotency, index, self.limits
@@ -396,7 +395,7 @@ class Engine:
             Conflict, AgentNotServed, Invalid: nothing is added.
         """
         self._refuse_when_draining()
-        earlier = await self.history.messages(session)
+        earlier = messages_of(await self.history.shown_events(session))  # without reading their attachments
         await self._submissions.add_seeds(to_live_session(session), self.agent_for(session).spec, seeds, earlier)
 
     # --- runs -----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from dragoman.core.content import Json, Message
 from dragoman.core.events import SettingsChange
+from dragoman.core.history import messages_of
 from dragoman.core.refusals import SessionUnreadable
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
@@ -117,7 +118,7 @@ class ConversationHandlers(OpenAiHandlers):
         """Add items to a conversation that has no response yet."""
         async with self._session(request) as session:
             body = decode_object(await read_json_body(request, self._options.body_limit))
-            earlier = await self._engine.history.messages(session)
+            earlier = messages_of(await self._engine.history.shown_events(session))
             seeds = self._seeds(body.get("items"), inputs.open_calls_of(earlier))
             if not is_draft(session):
                 message = "items cannot be added to a conversation that has responses"
