@@ -4,8 +4,9 @@
     lg/THREAD/NAMESPACE/b/CHANNEL/VERSION        one channel's value: a checkpoint writes those that changed
     lg/THREAD/NAMESPACE/w/CHECKPOINT/TASK/INDEX  one write of a task
 
-A checkpoint is durable when `aput` returns, in one commit with the events of the log before it. The writes of a node
-are not yet when `aput_writes` returns, but never later than what is written after them, such as the checkpoint.
+A checkpoint is durable when `aput` returns, in one commit with the events of the log before it, unless
+`must_be_durable` says that it may wait. The writes of a node become durable after `aput_writes` has returned, but never
+later than what is written after them, such as the checkpoint.
 """
 
 import asyncio
@@ -44,8 +45,8 @@ class Keeper(Protocol):
     """The values of one session; `core.agent.Run` is one."""
 
     async def keep(self, writes: Mapping[str, bytes | None], *, durable: bool = True) -> None:
-        """Keep values by key. They are durable when this returns, or with `durable=False` before those of the next
-        call are. `kept` has them at once.
+        """Keep values by key. They are durable when this returns; with `durable=False`, no later than those of the next
+        call. `kept` returns them at once.
         """
 
     async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:

@@ -59,7 +59,7 @@ def encode_without_contexts(stored: object, state: dict[str, Any]) -> bytes:
     """
     _remove_context(state)
     encoded = encode_json(stored)
-    if INNER_STATE.encode() not in encoded:  # searched here, because to look at each value costs a long run most
+    if INNER_STATE.encode() not in encoded:  # looking at each value is what costs a long run most
         return encoded
     for inner in _states_inside(state):
         _remove_context(inner)

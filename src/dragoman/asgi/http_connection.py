@@ -140,7 +140,7 @@ class Connection(HttpToolsProtocol):
             exchange.disconnect_callback()
 
     def pause_writing(self) -> None:
-        """Count what the client has not read. Called by the transport beyond 64 KiB."""
+        """Count what the client has not read. Called by the transport if it is more than 64 KiB."""
         super().pause_writing()
         principal: Principal | None = None if self._answered is None else self._answered.principal
         reader = (self.client or ("",))[0] if principal is None else principal.user

@@ -101,7 +101,8 @@ class SecurityMiddleware:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Handle an ASGI request.
 
-        A stream drops the headers of its request. This call lasts as long, so no variable in it holds them.
+        A stream drops the headers of its request to save memory. This call lasts as long as the stream, so none of its
+        variables holds them.
         """
         kind = scope["type"]
         if kind == "lifespan":

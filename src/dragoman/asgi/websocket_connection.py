@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_FRAMES_PER_TURN = 100
 """After so many frames the others have their turn: a frame costs some 15 µs, and one read may bring 40,000."""
 MAX_PARSED_BYTES = 1024
-"""How much is parsed at once, which may be 170 frames."""
+"""How much is parsed at once: up to 170 frames."""
 TURN_INTERVAL_S = 0.002
 """Time between two turns, in which the requests of others pass several iterations of the event loop."""
 INVALID_TEXT = 1007
@@ -33,13 +33,13 @@ log = structlog.get_logger(__name__)
 
 
 class _Turns:
-    """Lets one of the connections that have more to parse continue at a time, however many there are."""
+    """Lets the connections that have more to parse continue one at a time, however many there are."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def add(self, parse: Callable[[], None]) -> None:
-        """Call `parse` when it is its turn."""
+        """Call `parse` when its turn comes."""
         self._waiting.append(parse)
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_later(TURN_INTERVAL_S, self._run)
@@ -110,7 +110,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     @property
     def _ignores_client(self) -> bool:
-        """Whether what the client sends is dropped: it is cut off, or it goes on long after the server's close."""
+        """Whether what the client sends is dropped: it is cut off, or goes on sending long after the server's close."""
         return self.transport.is_closing() or self._frames_after_close > MAX_FRAMES_PER_TURN
 
     def handle_connect(self, event: "Request") -> None:

@@ -128,7 +128,7 @@ class Deletion:
         forgetting = []
         for name in agents:
             agent = self._agents.find(name)
-            # Python remembers what a class lacks; `isinstance` would look for it in each agent again.
+            # Cached for each class; `isinstance` would look at the attributes of each agent again.
             if agent is None or issubclass(type(agent), KeepsSessionData):
                 forgetting.append(name)
         await self._store.delete(session_id, forgetting)

@@ -1,4 +1,4 @@
-"""What an engine is made of: the stores, the surroundings and the services that it uses, and its settings."""
+"""What an engine is built from: its stores, its environment, the services that it uses, and its settings."""
 
 import msgspec
 
@@ -26,7 +26,7 @@ class EngineStores(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """What an engine needs of the world outside its stores."""
+    """What an engine needs besides its stores."""
 
     bus: Bus
     cipher: Cipher
@@ -35,7 +35,7 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 class EngineServices(msgspec.Struct, frozen=True):
-    """What the server offers beside sessions, as far as it concerns them."""
+    """The services of the server that sessions use."""
 
     budgets: TokenBudgets
     memories: MemoryService | None = None

@@ -82,7 +82,7 @@ class StoreAdapter(Protocol):
         """Give the space of deleted data back. Returns the size in bytes before and after."""
 
     def accept_loss(self, location: str) -> None:
-        """Open and migrate a store even if acknowledged commits cannot be read any more, which are given up for good.
+        """Open and migrate a store even if acknowledged commits can no longer be read. They are given up for good.
 
         Does nothing if the database recovers by itself.
         """

@@ -29,7 +29,7 @@ Not by the top module alone: a project's own package may be called `agents`.
 """
 
 FACTORY_NAME = re.compile(r"(make|create|build|get)_")
-"""How functions are called that make an agent."""
+"""How the names of functions begin that make an agent."""
 _REMOTE = re.compile(r"[A-Za-z0-9_.-]+=[a-z0-9-]+\+https?://")
 
 

@@ -20,7 +20,7 @@ STATE_COLUMNS = "session_id, CAST(head AS BLOB), CAST(settings AS BLOB), head_ch
 """What `decode_verified_states` reads."""
 
 _OTHER_TYPES = (TypeError, AttributeError)
-"""What values of other types raise: a damaged database of SQLite may have a text in place of a number or of bytes."""
+"""Raised for values of other types: a damaged database of SQLite may have text in place of a number or bytes."""
 _FACTOR = 0x9E3779B1
 _HIGH_FACTOR = 0x85EBCA6B
 _MASK = 0xFFFFFFFF

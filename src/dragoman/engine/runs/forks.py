@@ -32,7 +32,7 @@ async def run_fork(parent: LoopRun, call: OpenCall, agent: Agent, *, after_crash
 
 
 async def _loop_of(parent: LoopRun, call: OpenCall, agent: Agent, *, after_crash: bool) -> LoopRun:
-    """The loop of a call's sub-agent, ready for it to start or continue."""
+    """The loop of a call's sub-agent, ready to start or continue."""
     defaults = {option.name: option.default for option in agent.spec.options}
     run = LoopRun(
         parent.live,
@@ -53,7 +53,7 @@ async def _loop_of(parent: LoopRun, call: OpenCall, agent: Agent, *, after_crash
 
 
 def close_fork(parent: LoopRun, call_id: CallId) -> None:
-    """Close what the sub-agent of a call left open: it failed, or caught an exception that it should not."""
+    """Close what the sub-agent of a call left open: it failed, or swallowed an exception that it should pass on."""
     live, loop = parent.live, fork_loop(call_id)
     close_loop(live, parent.run_id, loop, "failed")
     for call in reversed(live.state.calls_in_loop(loop)):

@@ -90,7 +90,7 @@ LeaseCheck = Callable[[], Awaitable[None]]
 
 
 class CallSettler(Protocol):
-    """What executes the calls of loops: `calls.CallRunner`, which begins loops itself, those of sub-agents."""
+    """Executes the calls of loops. A protocol, because `calls.CallRunner` starts the loops of sub-agents itself."""
 
     async def settle(
         self, run: "LoopRun", tools_by_call: Mapping[CallId, RunnableTool] = MappingProxyType({})
@@ -102,8 +102,8 @@ class LoopServices(NamedTuple):
     """What all loops on this server share.
 
     Attributes:
-        wait_for_valid_lease: awaited before each model call and each attempt of a tool, which only the server makes
-            that certainly has the session.
+        wait_for_valid_lease: awaited before each model call and each attempt of a tool: only the server that certainly
+            has the session makes them.
         is_parking: whether runs that are cancelled now continue on the next server.
     """
 

@@ -43,7 +43,7 @@ class WriteAccess:
         self._limits = limits
 
     def acquire(self, live: LiveSession) -> "WriteClaim":
-        """Claim a session for writing, in `async with`, which tells whether this server may write to it.
+        """Claim a session for writing. `async with` returns whether this server may write to it.
 
         If not, another server executes its run: the session is busy, and takes commands (`Cluster.send`).
 

@@ -1,4 +1,7 @@
-"""Memory for what clients have not read: a client that reads a byte a second keeps a whole response in memory."""
+"""Limits the memory of responses that clients have not read.
+
+A client that reads a byte a second keeps a whole response in memory.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -29,30 +32,30 @@ class UnreadResponses:
         self._total_bytes = 0
 
     def add(self, key: object, reader: str, size_bytes: int, cut: Callable[[], None]) -> None:
-        """Count a response, or what is left of it now.
+        """Count a response, or update what is left of it.
 
         Args:
             key: its connection.
-            reader: whose it is, a user or an address.
-            size_bytes: what is not read yet.
+            reader: who reads it: a user, or an address without one.
+            size_bytes: how much of it is not read yet.
             cut: closes the connection at once.
         """
         before = self._unread.get(key)
         more = size_bytes - (0 if before is None else before.size_bytes)
-        self._unread[key] = _Unread(reader, size_bytes, cut)  # in its place, if it is known
+        self._unread[key] = _Unread(reader, size_bytes, cut)  # keeps its place, if it is known
         self._bytes_by_reader[reader] += more
         self._total_bytes += more
         while self._total_bytes > self.limit_bytes and len(self._unread) > 1:
             most = max(self._bytes_by_reader, key=self._bytes_by_reader.__getitem__)
             theirs = (each for each, unread in self._unread.items() if unread.reader == most and each != key)
-            oldest = next(theirs, next(iter(self._unread)))  # the newest one may be all that they have
+            oldest = next(theirs, next(iter(self._unread)))  # this response may be the only one that they have
             unread = self._unread[oldest]
             self.discard(oldest)
             log.warning("cut off a slow reader", reader=unread.reader, unread_bytes=unread.size_bytes)
             unread.cut()
 
     def is_slow(self, reader: str) -> bool:
-        """Whether a reader has so much to read that its next responses should be made one after the other."""
+        """Whether a reader has so much to read that its next responses should be encoded one at a time."""
         return bool(self._unread) and self._bytes_by_reader[reader] > self.limit_bytes // 8
 
     def discard(self, key: object) -> None:

@@ -23,7 +23,7 @@ from dragoman.ports.environment import Clock
 from dragoman.ports.log import Append, IdempotencyRecord, Snapshot
 
 LAZY_COMMIT_S = 0.02
-"""For how long what is not urgent waits for a commit of something else."""
+"""How long something that is not urgent waits for the commit of something else."""
 
 
 # Large: what one session is made of, in slots.
@@ -87,7 +87,7 @@ class LiveSession:
         self._committer = committer
         self._clock = clock
         self._lazy_commit: asyncio.TimerHandle | None = None
-        """When what is not urgent is committed, if it was gathered since the last commit."""
+        """The timer of the commit of what is not urgent, if any was gathered since the last commit."""
 
     # --- loading --------------------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class LiveSession:
     async def keep(self, writes: Mapping[str, bytes | None], *, durable: bool = True) -> None:
         """Keep values with the session, in one commit with what was appended before. They are durable on return.
 
-        With `durable=False` they are so later, in the commit of what is written next; see `until_kept`.
+        With `durable=False` this does not wait: they are committed with what is written next, or after `LAZY_COMMIT_S`.
 
         Raises:
             Exception: as `raise_if_ended`.

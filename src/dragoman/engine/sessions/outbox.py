@@ -29,7 +29,7 @@ class OpenBlock:
 
 
 class Outbox:
-    """Gathers what one session writes until the committer collects it. What was collected once is in flight."""
+    """Gathers what one session writes until the committer collects it; then it is in flight until it is durable."""
 
     __slots__ = (
         "_closed_blocks",

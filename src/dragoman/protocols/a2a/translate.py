@@ -74,7 +74,7 @@ def check_configuration(configuration: wire.Configuration) -> None:
 
 
 def user_input(message: wire.Message) -> UserInput:
-    """A message as input of the core. A history that it repeats is left out if it names a context, which has it.
+    """A message as input of the core. A repeated history is left out if the message names a context, which has it.
 
     Raises:
         InvalidParams: a part has no value, or several.

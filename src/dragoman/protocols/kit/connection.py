@@ -39,7 +39,7 @@ def pipe_of(scope: Scope) -> ResponsePipe | None:
 
 
 def watch_disconnect(scope: Scope, receive: Receive, callback: Callable[[], None]) -> Callable[[], object]:
-    """Call `callback` when the client disconnects before the answer has ended. Returns what ends the watch."""
+    """Call `callback` when the client disconnects before the answer has ended. Returns a function that stops this."""
     pipe = pipe_of(scope)
     if pipe is not None:
         pipe.on_disconnect(callback)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 MAX_VALUES = 250_000
 """The values that a body may have. 16 MB of `[]` decode to 5 million lists, in a second, and take 340 MB."""
 MAX_QUOTES = 4 * MAX_VALUES
-"""The quotes of as many members with strings as values."""
+"""The quotes in that many members whose values are strings."""
 
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
 """An escape sequence of a JSON string; group 1 is a lone surrogate."""
@@ -65,9 +65,9 @@ def decode_json(body: bytes) -> Any:  # noqa: ANN401  # any JSON value
 
 
 def check_number_of_values(body: bytes) -> None:
-    """Check the number of values in a JSON text without decoding it: those in strings do not count.
+    """Check the number of values in a JSON text without decoding it. Raises LimitExceeded.
 
-    Raises LimitExceeded.
+    What looks like a value inside a string does not count.
     """
     if len(body) <= 2 * MAX_VALUES or _count_separators(body) <= MAX_VALUES:
         return

@@ -131,8 +131,8 @@ class Handlers:
 async def wait_for_reader(request: Request) -> None:
     """Wait for a turn if the caller has not read earlier responses.
 
-    One response of such a user is encoded in each iteration of the event loop. Else a thousand would be in memory
-    before the first one that is cut off leaves it.
+    One response of such a user is encoded in each iteration of the event loop. Otherwise a thousand would be in memory
+    before the first of them is cut off.
     """
     principal: Principal | None = request.scope.get("principal")
     if principal is not None and UNREAD_RESPONSES.is_slow(principal.user):

@@ -26,7 +26,7 @@ def encode_json(value: object, text: object = None) -> bytes:
 
     Args:
         value: the value.
-        text: the only text in it that may be long, if there is just one: then short ones are encoded faster.
+        text: the only text in it that may be long, if there is just one. If it is short, encoding is faster.
 
     Raises:
         MemoryError: there is no memory for it.

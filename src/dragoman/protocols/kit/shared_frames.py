@@ -52,7 +52,7 @@ class SharedFrames:
         assert self._page is not None, "a page is read from its beginning"
         chunk = self._page.chunk(part)
         if chunk.is_last and not self._page.encoder.is_over:
-            part.page.derived.clear()  # a failure: the next stream, or this one's next, tries again
+            part.page.derived.clear()  # it failed: whoever reads the page next encodes it again
         return chunk
 
     def own_encoder(self) -> FrameEncoder:

@@ -58,7 +58,7 @@ class EventStream(Response):
         self._first = Chunk(b"")
         """What is sent with the headers."""
         self._last: Chunk | None = None
-        """What ends the answer, if it was made in a commit's call: only `send` can end an answer."""
+        """The last chunk, if it was encoded in a commit's call, which cannot end the answer: `send` does."""
         self._on_close = on_close
         self._idle_limit_s = self._idle_left_s = idle_limit_s
         self._pipe: ResponsePipe | None = None

@@ -120,8 +120,10 @@ def _do_nothing() -> None:
 
 
 class PacketQueue(asyncio.Queue["packet.Packet | None"]):
-    """What waits for a client. The library takes as much as possible at a time, and keeps it until all is sent; here it
-    gets some packets at a time, so that the queue tells how much was not read.
+    """The packets that wait for a client.
+
+    The library takes as many as it can get, and holds them until all are sent. This queue hands out some at a time, so
+    that its size says how much the client has not read.
     """
 
     _taken_bytes = 0
@@ -225,7 +227,7 @@ class Socket:
 
     async def until_read(self) -> None:
         """Wait until a slow socket has caught up."""
-        while self.is_slow and not self.is_disconnected:  # noqa: ASYNC110  # no event tells
+        while self.is_slow and not self.is_disconnected:  # noqa: ASYNC110  # nothing signals it
             await asyncio.sleep(DRAIN_CHECK_INTERVAL_S)
 
     def _count_queued_bytes(self) -> int:
@@ -328,7 +330,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
         self._aborts.pop(eio_sid, None)
 
     def on_upgrade(self, eio_sid: str, scope: Scope) -> None:
-        """Note the WebSocket to which a polling client goes over."""
+        """Note the WebSocket to which a polling client upgrades."""
         if eio_sid in self._aborts:
             self._aborts[eio_sid] = scope.get("extensions", {}).get(ABORT_EXTENSION, _do_nothing)
 
@@ -350,11 +352,11 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
             self._unauthenticated.add(eio_sid, client_network(address_of(self.environ[eio_sid]["asgi.scope"])))
 
     async def _wait_for_reader(self, eio_sid: str) -> None:
-        """Wait while a client has not read the answers to its last events, and read no more from it meanwhile."""
+        """Wait until a client has read the answers to its last events. No more is read from it meanwhile."""
         connection: _EngineIOConnection | None = self.eio.sockets.get(eio_sid)
         if connection is None:
             return
-        while connection.queue.qsize() > SLOW_QUEUE_EVENTS and not connection.closed:  # noqa: ASYNC110  # no event tells
+        while connection.queue.qsize() > SLOW_QUEUE_EVENTS and not connection.closed:  # noqa: ASYNC110  # nothing signals it
             await asyncio.sleep(DRAIN_CHECK_INTERVAL_S)
 
     async def _handle_eio_message(self, eio_sid: str, data: str | bytes) -> None:

@@ -20,10 +20,10 @@ class _Connection(NamedTuple):
 class UnauthenticatedConnections:
     """The connections without a key, the oldest first. Beyond a limit, the oldest one is closed for the newest.
 
-    Closing the oldest lets clients in while somebody opens connections in a flood: they show their keys at once.
+    Closing the oldest lets clients in while somebody opens connections in a flood: clients show their keys at once.
 
     Args:
-        close: closes a connection; called without its being forgotten.
+        close: closes a connection, and calls `discard` for it.
         per_address: the limit for each address; 0 for none.
         timeout_s: how long a connection may stay without a key.
     """
