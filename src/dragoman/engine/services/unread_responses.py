@@ -22,7 +22,7 @@ class UnreadResponses:
     """The responses that wait for their clients, the oldest first.
 
     Beyond the limit, the oldest ones of the reader with the most bytes are cut off, so that slow readers of one user
-    harm no other user. The newest response is never cut off for itself: it may be larger than the limit.
+    harm no other user. A new response that is larger than the limit is sent all the same; then all others are cut off.
     """
 
     def __init__(self, limit_bytes: int) -> None:
