@@ -4,9 +4,10 @@ A tool of a tool node asks here before it runs. What the log has as its result i
 follows the tool's restart policy; everything else is marked as started first, and settled as soon as it is done.
 
 A tool may interrupt the graph several times. LangGraph finds the answers of a task by their order in it, in which a
-call that has its result has no place any more. So each call has its own answers here, and each asking an id of its own.
+call that has its result has no place any more. So each call has its own answers here, and each of its interrupts an id
+of its own.
 
-    lg-run/LOOP/askings   `Askings`
+    lg-run/LOOP/interrupts   `ToolInterrupts`
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -35,12 +36,12 @@ from dragoman.core.tools import ASK_USER_QUESTION, OnRestart
 SCRATCHPAD = "__pregel_scratchpad"
 """Where LangGraph's `interrupt` finds the answers, in the `configurable` of a task."""
 AGAIN = -1
-"""In place of an asking's number: it asks whether a call that a crash interrupted may run again."""
+"""In place of an interrupt's number: it asks whether a call that a crash interrupted may run again."""
 NESTED = -2
-"""In place of an asking's number: a graph in the tool raised it, and LangGraph gives it the answer."""
+"""In place of an interrupt's number: a graph in the tool raised it, and LangGraph gives it the answer."""
 
 
-class Asking(msgspec.Struct, frozen=True, array_like=True):
+class ToolInterrupt(msgspec.Struct, frozen=True, array_like=True):
     """An interrupt that a tool raised."""
 
     call_id: CallId
@@ -50,10 +51,10 @@ class Asking(msgspec.Struct, frozen=True, array_like=True):
     """Whether the call itself waits for the answer."""
 
 
-class Askings(msgspec.Struct):
-    """What the graph has asked."""
+class ToolInterrupts(msgspec.Struct):
+    """The interrupts of a graph's tools, and the answers to them."""
 
-    inside: dict[str, Asking] = {}
+    inside: dict[str, ToolInterrupt] = {}
     """The interrupts that were raised inside tools of open calls, by id."""
     answers: dict[CallId, list[Any]] = {}
     """The answers that open calls got, in order."""
@@ -85,31 +86,31 @@ class Calls:
                     self._results[call.origin] = results[call.call_id]
         self._crashed = {origin for origin, each in self._open.items() if each.state == "started"}
         """The calls that were running when the server died."""
-        self._askings = Askings()
+        self._interrupts = ToolInterrupts()
         self._raised: set[str] = set()
         """The interrupts that tools raised in this play and that have no answer yet."""
         self.misfits: dict[str, str] = {}
         """Why the answers to interrupts do not fit, so that they are asked again."""
-        self._key = f"lg-run/{run.loop}/askings"
+        self._key = f"lg-run/{run.loop}/interrupts"
 
     async def restore(self) -> None:
         """Read which calls were not interrupted by a crash, but wait inside their tools."""
         for value in (await self._run.kept(self._key, limit=1)).values():
-            stored = msgspec.json.decode(value, type=Askings)
+            stored = msgspec.json.decode(value, type=ToolInterrupts)
             is_open = {each.call.call_id for each in self._open.values()}
-            self._askings = Askings(
-                inside={each: asking for each, asking in stored.inside.items() if asking.call_id in is_open},
+            self._interrupts = ToolInterrupts(
+                inside={each: raised for each, raised in stored.inside.items() if raised.call_id in is_open},
                 answers={each: given for each, given in stored.answers.items() if each in is_open},
             )
         for origin, recorded in self._open.items():
-            mine = [each for each, asking in self._askings.inside.items() if asking.call_id == recorded.call.call_id]
+            mine = [each for each, raised in self._interrupts.inside.items() if raised.call_id == recorded.call.call_id]
             if any(self.is_repeat(each) for each in mine):
                 self._crashed.add(origin)
             if any(not self.is_repeat(each) and not self.is_answered(each) for each in mine):
                 self._crashed.discard(origin)
 
-    def _call_of(self, asking: Asking) -> Recorded | None:
-        return next((each for each in self._open.values() if each.call.call_id == asking.call_id), None)
+    def _call_of(self, raised: ToolInterrupt) -> Recorded | None:
+        return next((each for each in self._open.values() if each.call.call_id == raised.call_id), None)
 
     def is_announced(self, origin: str) -> bool:
         """Whether a call is in the log."""
@@ -119,60 +120,62 @@ class Calls:
         """An open call or the result of one."""
         return self._open.get(origin) or self._results.get(origin)
 
-    def asking(self, interrupt_id: str) -> Asking | None:
-        """Which asking of a tool an interrupt is; None: no tool raised it."""
-        return self._askings.inside.get(interrupt_id)
+    def tool_interrupt(self, interrupt_id: str) -> ToolInterrupt | None:
+        """What is known of an interrupt that a tool raised; None: no tool raised it."""
+        return self._interrupts.inside.get(interrupt_id)
 
     def waiting_inside(self, interrupt_id: str) -> Recorded | None:
         """The call that waits itself for the answer to an interrupt of its tool.
 
-        That is the first asking of a call. For each further one a call of its own waits, because applications name an
-        asking by its call: an approval must not be taken for that of the next one.
+        That is the first interrupt of a call. For each further one a call of its own waits, because applications name
+        an interrupt by its call: an approval must not be taken for that of the next one.
         """
-        asking = self.asking(interrupt_id)
-        return self._call_of(asking) if asking is not None and asking.is_first else None
+        raised = self.tool_interrupt(interrupt_id)
+        return self._call_of(raised) if raised is not None and raised.is_first else None
 
     def is_answered(self, interrupt_id: str) -> bool:
         """Whether an interrupt that a tool raised has its answer already, which a crash kept the tool from using."""
-        asking = self.asking(interrupt_id)
-        recorded = None if asking is None else self._call_of(asking)
-        if asking is None or recorded is None or interrupt_id in self._raised:
+        raised = self.tool_interrupt(interrupt_id)
+        recorded = None if raised is None else self._call_of(raised)
+        if raised is None or recorded is None or interrupt_id in self._raised:
             return False
-        if asking.number >= 0:
-            return asking.number < len(self._answers(asking.call_id))
-        if asking.number == AGAIN:
+        if raised.number >= 0:
+            return raised.number < len(self._answers(raised.call_id))
+        if raised.number == AGAIN:
             return recorded.state == "started" and not recorded.may_ask_again
-        if asking.is_first:
+        if raised.is_first:
             return recorded.state == "started" and recorded.answer is not None
         return self._open.keys().isdisjoint((interrupt_id, f"{interrupt_id}#0"))
 
     async def give(self, answers: Mapping[str, Any]) -> Set[str]:
-        """Give tools the answers to their askings, by the ids of their interrupts. Returns these ids."""
-        inside = {each for each in answers if (asked := self.asking(each)) is not None and asked.number != NESTED}
+        """Give tools the answers to their interrupts, by the ids of these. Returns the ids of those found here."""
+        inside = {
+            each for each in answers if (asked := self.tool_interrupt(each)) is not None and asked.number != NESTED
+        }
         for interrupt_id in inside:
-            asking = self._askings.inside[interrupt_id]
-            if asking.number != AGAIN:
-                before = self._answers(asking.call_id)[: asking.number]
-                self._askings.answers[asking.call_id] = [*before, answers[interrupt_id]]
+            raised = self._interrupts.inside[interrupt_id]
+            if raised.number != AGAIN:
+                before = self._answers(raised.call_id)[: raised.number]
+                self._interrupts.answers[raised.call_id] = [*before, answers[interrupt_id]]
         self._raised -= answers.keys()
         if inside:
             await self._keep()
         return inside
 
     async def take_back(self, interrupt_id: str) -> None:
-        """Forget the answer that a tool got to one of its askings."""
-        asking = self.asking(interrupt_id)
-        if asking is not None and asking.number >= 0:
-            self._askings.answers[asking.call_id] = self._answers(asking.call_id)[: asking.number]
+        """Forget the answer that a tool got to one of its interrupts."""
+        raised = self.tool_interrupt(interrupt_id)
+        if raised is not None and raised.number >= 0:
+            self._interrupts.answers[raised.call_id] = self._answers(raised.call_id)[: raised.number]
             await self._keep()
 
     def _answers(self, call_id: CallId) -> list[Any]:
-        return self._askings.answers.get(call_id, [])
+        return self._interrupts.answers.get(call_id, [])
 
     def suspend(self) -> None:
         """Keep the calls open whose tools have asked, and run again when there are answers."""
-        for interrupt_id, asking in self._askings.inside.items():
-            recorded = self._call_of(asking)
+        for interrupt_id, raised in self._interrupts.inside.items():
+            recorded = self._call_of(raised)
             if recorded is not None and recorded.state == "started" and not self.is_answered(interrupt_id):
                 recorded.suspend()
 
@@ -202,8 +205,8 @@ class Calls:
         except GraphInterrupt as error:
             number = len(self._answers(call_id))
             is_own = next(counter) > number
-            asking = Asking(call_id, number if is_own else NESTED, recorded.answer is None)
-            raise await self._asked(error, asking) from None
+            raised = ToolInterrupt(call_id, number if is_own else NESTED, recorded.answer is None)
+            raise await self._asked(error, raised) from None
         await self.settle(origin, result)
         return result
 
@@ -216,9 +219,9 @@ class Calls:
             self._crashed.discard(origin)
             return None
         if rule == "ask" and recorded.state == "started" and recorded.may_ask_again:
-            asking = Asking(recorded.call.call_id, AGAIN)
+            raised = ToolInterrupt(recorded.call.call_id, AGAIN)
             request = {"name": name, "args": recorded.call.input}
-            raise await self._asked(GraphInterrupt((Interrupt({"action_requests": [request]}),)), asking)
+            raise await self._asked(GraphInterrupt((Interrupt({"action_requests": [request]}),)), raised)
         if recorded.state == "answered" and isinstance(recorded.answer, Decision) and recorded.answer.granted:
             self._crashed.discard(origin)
             return None
@@ -231,7 +234,7 @@ class Calls:
         recorded = self._open.pop(origin, None)
         if recorded is None:
             return
-        self._askings.answers.pop(recorded.call.call_id, None)  # `restore` leaves out the rest of what is not open
+        self._interrupts.answers.pop(recorded.call.call_id, None)  # `restore` leaves out the rest of what is not open
         content, is_error = result_of(value, origin)
         outcome: CallOutcome = "failed" if is_error else "done"
         if is_error and isinstance(recorded.answer, Decision) and not recorded.answer.granted:
@@ -263,8 +266,8 @@ class Calls:
 
     def is_repeat(self, interrupt_id: str) -> bool:
         """Whether an interrupt asks if a call that a crash interrupted runs again."""
-        asking = self.asking(interrupt_id)
-        return asking is not None and asking.number == AGAIN
+        raised = self.tool_interrupt(interrupt_id)
+        return raised is not None and raised.number == AGAIN
 
     def _with_answers(
         self, config: RunnableConfig | None, call_id: CallId, counter: Iterator[int]
@@ -282,16 +285,16 @@ class Calls:
         own = replace(scratchpad, interrupt_counter=counter.__next__, resume=self._answers(call_id))
         return {**config, "configurable": {**config["configurable"], SCRATCHPAD: own}}
 
-    async def _asked(self, error: GraphInterrupt, asking: Asking) -> GraphInterrupt:
-        """The interrupt of a tool, under the id of its asking. Those of a graph in the tool keep theirs."""
+    async def _asked(self, error: GraphInterrupt, raised: ToolInterrupt) -> GraphInterrupt:
+        """The interrupt of a tool, under an id of its own. Those of a graph in the tool keep theirs."""
         interrupts: Sequence[Interrupt] = error.args[0] if error.args else ()
-        if asking.number != NESTED:
-            own_id = sha256(f"{asking.call_id} {asking.number}".encode()).hexdigest()[:32]  # as long as LangGraph's
+        if raised.number != NESTED:
+            own_id = sha256(f"{raised.call_id} {raised.number}".encode()).hexdigest()[:32]  # as long as LangGraph's
             interrupts = [replace(each, id=own_id) for each in interrupts]
-        self._askings.inside |= {each.id: asking for each in interrupts}
+        self._interrupts.inside |= {each.id: raised for each in interrupts}
         self._raised |= {each.id for each in interrupts}
         await self._keep()
         return GraphInterrupt(tuple(interrupts))
 
     async def _keep(self) -> None:
-        await self._run.keep({self._key: msgspec.json.encode(self._askings)}, durable=False)
+        await self._run.keep({self._key: msgspec.json.encode(self._interrupts)}, durable=False)

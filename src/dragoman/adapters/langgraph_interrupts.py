@@ -182,7 +182,7 @@ def _calls_of(run: Run, calls: Calls, state: StateSnapshot) -> dict[str, list[Re
             found[interrupted.id] = [inside] * len(requests)
             continue
         own = [calls.find(f"{interrupted.id}#{place}") for place in range(len(requests))]
-        if calls.asking(interrupted.id) is not None:  # not the first of its call: a call of its own waits
+        if calls.tool_interrupt(interrupted.id) is not None:  # not the first of its call: a call of its own waits
             found[interrupted.id] = [None if isinstance(each, ToolMessage) else each for each in own]
             continue
         matched = match_calls(requests, [each.call for each in left])

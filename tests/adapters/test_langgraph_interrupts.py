@@ -1,4 +1,4 @@
-"""Tools that interrupt their graph several times: each asking has an id of its own, and each call its own answers."""
+"""Tools that interrupt their graph several times: each interrupt has an id, and each call its own answers."""
 
 import asyncio
 from collections.abc import Callable
