@@ -16,7 +16,6 @@ from dragoman.core.agent import Agent, Summarizer, Summary
 from dragoman.core.branches import BranchPoint
 from dragoman.core.content import Message
 from dragoman.core.events import CompactionMade, EncryptedValue, ProtocolName, SettingsChange
-from dragoman.core.history import messages_of
 from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.input_checks import InputLimits, check_change
 from dragoman.core.inputs import Create, Submit
@@ -157,6 +156,7 @@ class Engine:
             self._runner,
             self._run_limit,
             services.budgets,
+            history=self.history,
             index=index,
             idempotency=self._idempotency,
             attachments=self.attachments,
@@ -395,8 +395,7 @@ class Engine:
             Conflict, AgentNotServed, Invalid: nothing is added.
         """
         self._refuse_when_draining()
-        earlier = messages_of(await self.history.shown_events(session))  # without reading their attachments
-        await self._submissions.add_seeds(to_live_session(session), self.agent_for(session).spec, seeds, earlier)
+        await self._submissions.add_seeds(to_live_session(session), self.agent_for(session).spec, seeds)
 
     # --- runs -----------------------------------------------------------------------------------------------------
 

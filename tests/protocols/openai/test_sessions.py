@@ -552,6 +552,17 @@ async def test_a_call_can_be_added_before_its_result(alice: OpenAiClient) -> Non
 
 
 @requirement("openai:conversations:items")
+async def test_of_results_that_are_added_at_once_for_one_call_only_the_first_is_kept(alice: OpenAiClient) -> None:
+    called = {"type": "function_call", "call_id": "c1", "name": "paint", "arguments": "{}"}
+    conversation = await alice.post("/conversations", {"items": [{"role": "user", "content": "paint"}, called]})
+    path = f"/conversations/{conversation['id']}/items"
+    sent = [alice.request("POST", path, {"items": [output("c1", f"{number}")]}) for number in range(3)]
+    assert sorted([answer.status for answer in await asyncio.gather(*sent)]) == [200, 400, 400]
+    types = [each["type"] for each in (await alice.get(f"{path}?order=asc"))["data"]]
+    assert types == ["message", "function_call", "function_call_output"]
+
+
+@requirement("openai:conversations:items")
 async def test_items_that_are_added_at_once_are_all_kept(alice: OpenAiClient) -> None:
     path = f"/conversations/{(await alice.post('/conversations', {}))['id']}/items"
     texts = [f"number {number}" for number in range(5)]

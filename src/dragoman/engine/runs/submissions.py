@@ -15,8 +15,9 @@ import msgspec
 
 from dragoman.core import admission
 from dragoman.core.branches import BranchPoint
-from dragoman.core.content import AssistantMessage, Message
+from dragoman.core.content import Message
 from dragoman.core.events import MessageAdded, RunQueued, SettingsChange
+from dragoman.core.history import messages_of
 from dragoman.core.ids import CallId, RunId, UserId
 from dragoman.core.input_checks import (
     EncryptFunction,
@@ -28,7 +29,7 @@ from dragoman.core.input_checks import (
 )
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import HOPS
-from dragoman.core.refusals import Conflict, InvalidSeed, SessionBusy
+from dragoman.core.refusals import Conflict, SessionBusy
 from dragoman.core.seeds import check_added_seeds
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.runs.run_limit import RunLimit
@@ -39,6 +40,7 @@ from dragoman.engine.services.idempotency import Idempotency, IdempotencyKey
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.sessions.branches import Branches
+from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.environment import Ids
 from dragoman.ports.log import LogLookup
@@ -76,6 +78,7 @@ class Submissions:
         run_limit: RunLimit,
         budgets: TokenBudgets,
         *,
+        history: History,
         index: LogLookup,
         idempotency: Idempotency,
         attachments: Attachments,
@@ -89,6 +92,7 @@ class Submissions:
         self._runner = runner
         self._run_limit = run_limit
         self._budgets = budgets
+        self._history = history
         self._index = index
         self._idempotency = idempotency
         self._attachments = attachments
@@ -155,20 +159,22 @@ class Submissions:
                 if admission.is_busy(live.state):
                     raise SessionBusy
 
-    async def add_seeds(
-        self, live: LiveSession, spec: AgentSpec, seeds: Sequence[Message], earlier: Sequence[Message]
-    ) -> None:
-        """Add to the past of a session, which consists of `earlier`. See `Engine.add_seeds`."""
-        call_ids = [call.call_id for each in seeds if isinstance(each, AssistantMessage) for call in each.calls()]
+    async def add_seeds(self, live: LiveSession, spec: AgentSpec, seeds: Sequence[Message]) -> None:
+        """Add to the past of a session. See `Engine.add_seeds`."""
+        stored: Sequence[Message] | None = None
         async with self._write_access.acquire(live):
-            if call_ids and await self._index.known_calls(live.state.session_id, call_ids):
-                raise InvalidSeed("each call has an id of its own", path="messages")
-            check_added_seeds(spec, seeds, self._limits, earlier)
-            stored = await self._attachments.put(live.state.session_id, seeds)
-            while not self._write_access.may_write(live):
-                await self._write_access.claim(live)
-            if live.state.last_run is not None or admission.is_busy(live.state):
-                raise Conflict("a past can be added only before the first run")
+            while True:
+                checked = live.state.seq
+                await live.until_durable(checked)
+                earlier = messages_of(await self._history.shown_events(live))  # without reading their attachments
+                check_added_seeds(spec, seeds, self._limits, earlier)
+                if stored is None:  # a refused request stores nothing
+                    stored = await self._attachments.put(live.state.session_id, seeds)
+                may_write = await self._write_access.claim(live)
+                if not may_write or live.state.last_run is not None or admission.is_busy(live.state):
+                    raise Conflict("a past can be added only before the first run")
+                if live.state.seq == checked:  # else another request has added something meanwhile
+                    break
             live.append([MessageAdded(message=message) for message in stored], None)
         await live.until_durable(live.state.seq)
 
