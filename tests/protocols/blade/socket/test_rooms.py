@@ -13,13 +13,20 @@ from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.instrumentation.counted_log import CountedLog
+from dragoman.engine.services.unread_responses import UnreadResponses
 from dragoman.engine.sessions import registry
 from dragoman.engine.sessions.reader import Reader
 from dragoman.ports.log import Append
 from dragoman.protocols.blade.projection.emitter import PatchOptions
 from dragoman.protocols.blade.projection.projection import Projection
-from dragoman.protocols.blade.socket import room, rooms
-from dragoman.protocols.blade.socket.server import DISCONNECT_QUEUE_BYTES, PacketQueue, Socket, event_packet
+from dragoman.protocols.blade.socket import room, rooms, server
+from dragoman.protocols.blade.socket.server import (
+    COUNTED_QUEUE_BYTES,
+    DISCONNECT_QUEUE_BYTES,
+    PacketQueue,
+    Socket,
+    event_packet,
+)
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import script
 from tests.engine.world import open_session, running_world
@@ -111,6 +118,20 @@ class Line:
 
     async def close(self, wait: bool = True, abort: bool = False) -> None:
         """Nothing is connected."""
+
+
+async def test_what_a_client_has_read_is_no_unread_response_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    unread = UnreadResponses(COUNTED_QUEUE_BYTES)
+    monkeypatch.setattr(server, "UNREAD_RESPONSES", unread)
+    line = Line()
+    socket = Socket("one", Principal(user=UserId("alice"), scopes=frozenset()), Actor(), line)
+    part = event_packet("turn:end", b'"%s"' % (b"x" * (COUNTED_QUEUE_BYTES // 2)))
+    for _ in range(3):
+        socket.send(part)
+    assert unread.is_slow("alice")
+    for _ in range(3):
+        assert await line.queue.get() is part
+    assert not unread.is_slow("alice")
 
 
 @requirement("blade:catch-up:never-reads")

@@ -126,6 +126,8 @@ class PacketQueue(asyncio.Queue["packet.Packet | None"]):
     that its size says how much the client has not read.
     """
 
+    on_taken: Callable[[], object] | None = None
+    """Called when a packet was taken."""
     _taken_bytes = 0
 
     async def get(self) -> "packet.Packet | None":
@@ -141,6 +143,8 @@ class PacketQueue(asyncio.Queue["packet.Packet | None"]):
             raise asyncio.QueueEmpty
         taken = super().get_nowait()
         self._taken_bytes += len(taken.data) if taken is not None and isinstance(taken.data, str | bytes) else 0
+        if self.on_taken is not None:
+            self.on_taken()
         return taken
 
     def clear(self) -> None:
@@ -219,7 +223,7 @@ class Socket:
         self._queued_sizes.append(len(event.data))
         self._queued_bytes += len(event.data)
         if self._queued_bytes > COUNTED_QUEUE_BYTES and self._count_queued_bytes() > COUNTED_QUEUE_BYTES:
-            self._is_counted = True
+            self._is_counted, self._connection.queue.on_taken = True, self._count_queued_bytes
             UNREAD_RESPONSES.add(self, self.principal.user, self._queued_bytes, self.abort)
         if self._queued_bytes > DISCONNECT_QUEUE_BYTES and self._count_queued_bytes() > DISCONNECT_QUEUE_BYTES:
             self.is_disconnected = True
@@ -235,7 +239,7 @@ class Socket:
         while len(self._queued_sizes) > length:
             self._queued_bytes -= self._queued_sizes.popleft()
         if self._is_counted and self._queued_bytes <= COUNTED_QUEUE_BYTES:
-            self._is_counted = False
+            self._is_counted, self._connection.queue.on_taken = False, None
             UNREAD_RESPONSES.discard(self)
         return self._queued_bytes
 
@@ -249,6 +253,7 @@ class Socket:
         self.stop_watching_key()
         self.release_slot()
         UNREAD_RESPONSES.discard(self)
+        self._connection.queue.on_taken = None
         self.stop_watching_key = self.disconnect = self.abort = self.release_slot = _do_nothing  # breaks their cycles
         self._connection.queue.put_nowait(None)
         if self._drain_check is not None:
