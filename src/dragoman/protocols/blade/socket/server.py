@@ -163,7 +163,7 @@ class _EngineIOConnection(Protocol):
     last_ping: float | None
 
     def schedule_ping(self) -> None:
-        """Ping the client after an interval, unless the last ping is None."""
+        """Ping the client after an interval, unless the last ping is 0 (none yet) or None (one is scheduled)."""
 
     async def close(self, wait: bool = True, abort: bool = False) -> None:
         """Close it."""
@@ -307,7 +307,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
             "headers": [each for each in scope["headers"] if each[0] in KEPT_HEADERS],
         }
         await super()._handle_eio_connect(eio_sid, {"asgi.scope": kept})
-        self.eio.sockets[eio_sid].last_ping = None  # no ping yet: its task would keep a closed connection for 25 s
+        self.eio.sockets[eio_sid].last_ping = 0.0  # no ping yet: its task would keep a closed connection for 25 s
         self._expect_key(eio_sid)
 
     async def _handle_connect(self, eio_sid: str, namespace: str | None, data: Json) -> None:
@@ -316,8 +316,9 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
         if connection is None or self.manager.sid_from_eio_sid(eio_sid, "/") is None:
             return
         self._unauthenticated.discard(eio_sid)
-        connection.last_ping = time.time()
-        connection.schedule_ping()
+        if connection.last_ping == 0.0:  # not for a client that connects once more
+            connection.last_ping = time.time()
+            connection.schedule_ping()
 
     async def _handle_disconnect(self, eio_sid: str, namespace: str | None, reason: str | None = None) -> None:
         await super()._handle_disconnect(eio_sid, namespace, reason)
