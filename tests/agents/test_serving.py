@@ -124,7 +124,11 @@ def test_a_file_may_have_the_name_of_an_installed_module(app: Callable[..., Path
     ("text", "name", "message"),
     [
         ("x = 1", "", "no agent found"),
-        ("def make_graph(config): ...", "", "under `@agent`. make_graph is not called: assign what it returns"),
+        (
+            "def make_graph(config): ...",
+            "",
+            "under `@agent`. The server does not call make_graph: assign what it returns",
+        ),
         (APP, ":nobody", "no agent 'nobody'; available agents: _hidden, below, above, again, function"),
         (APP, ":number", "expected an agent, but 'number' is a int"),
         ("x = 1", ":x", "expected an agent, but 'x' is a int; the file defines no agent"),

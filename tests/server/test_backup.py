@@ -221,11 +221,11 @@ async def test_a_forged_backup_is_refused_with_the_name_of_the_file_at_fault(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("DROP TABLE keys", "the backup's database is not one of this program: table keys is missing"),
+        ("DROP TABLE keys", "the backup's database does not have this release's schema: table keys is missing"),
         ("DROP TRIGGER audit_is_append_only", "trigger audit_is_append_only as CREATE TRIGGER .* is missing"),
         (
             "CREATE TRIGGER evil AFTER INSERT ON events BEGIN DELETE FROM events; END",
-            "trigger evil as .* is not part of this release's database",
+            "trigger evil as .* is not part of it",
         ),
         ("ALTER TABLE keys RENAME COLUMN name TO title", "column keys.name is missing"),
         ("PRAGMA user_version = -5", "the database contains another program's tables"),

@@ -307,10 +307,10 @@ def _check_schema(database: Path, folder: Path) -> None:
     found = _schema(database)
     for what, problem in (
         (expected - found, "is missing"),
-        (found - expected, "is not part of this release's database"),
+        (found - expected, "is not part of it"),
     ):
         if what:
-            raise BackupError(f"the backup's database is not one of this program: {max(what)} {problem}")
+            raise BackupError(f"the backup's database does not have this release's schema: {max(what)} {problem}")
 
 
 def _schema(database: Path) -> set[str]:

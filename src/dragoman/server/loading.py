@@ -230,7 +230,11 @@ def _factory_hint(module: ModuleType) -> str:
         if isfunction(value) and value.__module__ == module.__name__ and FACTORY_NAME.match(name)
     )
     name = next(made, None)
-    return "" if name is None else f". {name} is not called: assign what it returns, as in `assistant = {name}(…)`"
+    return (
+        ""
+        if name is None
+        else f". The server does not call {name}: assign what it returns, as in `assistant = {name}(…)`"
+    )
 
 
 def _without_parts(agents: Mapping[int, Agent]) -> list[Agent]:
