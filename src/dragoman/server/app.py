@@ -270,7 +270,7 @@ class Application:
         self.memories = MemoryService(stores.memories, self._clock)
         self._log = CountedLog(stores.log)
         self.engine = Engine(
-            EngineStores(self._log, stores.log, stores.blobs, stores.cluster_store),
+            EngineStores(log=self._log, index=stores.log, blobs=stores.blobs, cluster_store=stores.cluster_store),
             Environment(
                 bus=self._bus.bus,
                 cipher=_SecretTrackingCipher(LazyCipher(settings.folder / SECRETS_KEY)),
@@ -278,7 +278,7 @@ class Application:
                 ids=self._ids,
             ),
             ServedAgents(agents, default_agent),
-            EngineServices(self.budgets, self.memories, self.profiles, self.audit),
+            EngineServices(budgets=self.budgets, memories=self.memories, profiles=self.profiles, audit=self.audit),
             EngineOptions(
                 input_limits=InputLimits(
                     text_chars=settings.text_chars,
