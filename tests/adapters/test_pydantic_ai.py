@@ -325,7 +325,9 @@ async def test_what_a_tool_returned_beside_its_result_reaches_the_model_after_an
     @agent.tool_plain
     def look() -> ToolReturn:
         return ToolReturn(
-            "seen", content=["the screen:", BinaryContent(b"GIF89a", media_type="image/gif")], metadata={"width": 80}
+            "seen",
+            content=["the screen:", BinaryContent(b"GIF89a", media_type="image/gif")],
+            metadata={"width": 80, "icon": b"\xff"},
         )
 
     @agent.tool_plain(requires_approval=True)
@@ -341,7 +343,7 @@ async def test_what_a_tool_returned_beside_its_result_reaches_the_model_after_an
     (look_result,) = [
         part for part in seen[1][-1].parts if isinstance(part, ToolReturnPart) and part.tool_name == "look"
     ]
-    assert (look_result.content, look_result.metadata) == ("seen", {"width": 80})
+    assert (look_result.content, look_result.metadata) == ("seen", {"width": 80, "icon": "_w=="})
 
 
 async def test_a_question_of_a_deferred_call_is_asked_with_its_choices(world: World) -> None:

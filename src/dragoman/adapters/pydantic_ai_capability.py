@@ -232,7 +232,7 @@ class Bridge(AbstractCapability[Any]):
         visible = blocks_of(returned)
         if visible is returned:
             visible = to_jsonable_python(returned, fallback=str, bytes_mode="base64")
-        private = {BESIDE_KEY: to_jsonable_python(_beside(value), fallback=str)} if value is not returned else None
+        private = {BESIDE_KEY: _beside(value)} if value is not returned else None
         await self._done(call.tool_call_id, visible, "done", private=private)
         return value
 
@@ -314,10 +314,11 @@ _BESIDE: TypeAdapter[Any] = TypeAdapter(str | list[UserContent] | None)
 
 
 def _beside(value: ToolReturn[Any]) -> dict[str, Any]:
+    """What a tool returned beside its result, as JSON."""
     content = value.content if value.content is None or isinstance(value.content, str) else list(value.content)
     return {
         "content": _BESIDE.dump_python(content, mode="json"),
-        "metadata": value.metadata,
+        "metadata": to_jsonable_python(value.metadata, fallback=str, bytes_mode="base64"),
         "tools": value.tools,
     }
 
