@@ -34,13 +34,15 @@ def test_what_was_read_does_not_count() -> None:
     assert not connections.unread.is_slow("ann")
 
 
-def test_a_response_that_is_larger_than_the_limit_is_sent_alone() -> None:
+def test_a_response_that_is_larger_than_the_limit_cuts_off_nobody_and_gives_way_to_the_next() -> None:
     connections = Connections()
-    connections.add("bob", "bob", 10)
+    connections.add("bob 1", "bob", 10)
     connections.add("large", "ann", 500)
-    assert connections.cut == ["bob"]
+    assert connections.cut == []
     connections.add("next", "ann", 500)
-    assert connections.cut == ["bob", "large"]
+    assert connections.cut == ["large"]
+    connections.add("bob 2", "bob", 10)
+    assert connections.cut == ["large", "next"]
 
 
 def test_a_reader_with_an_eighth_of_the_limit_is_slow() -> None:

@@ -22,7 +22,7 @@ class UnreadResponses:
     """The responses that wait for their clients, the oldest first.
 
     Beyond the limit, the oldest ones of the reader with the most bytes are cut off, so that slow readers of one user
-    harm no other user. A new response that is larger than the limit is sent all the same; then all others are cut off.
+    harm no other user. A response that exceeds the limit alone is sent, and is cut off when another one is added.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -45,10 +45,12 @@ class UnreadResponses:
         self._unread[key] = _Unread(reader, size_bytes, cut)  # keeps its place, if it is known
         self._bytes_by_reader[reader] += more
         self._total_bytes += more
-        while self._total_bytes > self.limit_bytes and len(self._unread) > 1:
+        while self._total_bytes > self.limit_bytes:
             most = max(self._bytes_by_reader, key=self._bytes_by_reader.__getitem__)
             theirs = (each for each, unread in self._unread.items() if unread.reader == most and each != key)
-            oldest = next(theirs, next(iter(self._unread)))  # this response may be the only one that they have
+            oldest = next(theirs, None)
+            if oldest is None:
+                return  # this response is all that they have, and gives way to the next one
             unread = self._unread[oldest]
             self.discard(oldest)
             log.warning("cut off a slow reader", reader=unread.reader, unread_bytes=unread.size_bytes)
