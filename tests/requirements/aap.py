@@ -295,6 +295,7 @@ REQUIREMENTS = (
     Requirement("aap:step:stored-once", "Each message is stored once", "aap §6"),
     # --- calls --------------------------------------------------------------------------------------------------------
     Requirement("aap:calls:client-tool", "A client tool's call waits for the client's result", "aap §7.1 row 1"),
+    Requirement("aap:calls:unparsed", "Arguments that are no JSON object are shown as their text", "rule 18"),
     Requirement("aap:calls:trusted-inline", "A trusted tool runs inline: call and result are seen", "aap §7.1 row 2"),
     Requirement("aap:calls:untrusted-asks", "An untrusted tool waits for a permission", "aap §7.1 row 3"),
     Requirement(

@@ -18,6 +18,7 @@ REQUIREMENTS = (
         "Where it is switched on, `sync` patches hold growing turns whole, and disturb nobody who folds",
         "blade §7; rule 7",
     ),
+    Requirement("blade:turns:unparsed", "Arguments that are no JSON object are shown as their text", "rule 18"),
     # --- numbers ------------------------------------------------------------------------------------------------------
     Requirement(
         "blade:numbers:stream",
