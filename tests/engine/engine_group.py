@@ -28,7 +28,7 @@ from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
 from tests.engine.engine_under_test import EngineUnderTest, no_budgets
-from tests.engine.world import DEADLINE_S, ReversingCipher, World, running_world
+from tests.engine.world import ANN, DEADLINE_S, ReversingCipher, World, running_world
 
 LEASE_S = 4.0
 RESERVED_AT: ContextVar[Engine | None] = ContextVar("reserved_at", default=None)
@@ -198,3 +198,18 @@ async def cluster_world(url: str, count: int = 3, nats: str | None = None) -> As
             several = ClusterWorld(PostgresLog(reading), url, databases, count, buses, nats)
             async with running_world(several) as world:
                 yield world
+
+
+class TwoEngines:
+    """Two engines, each with a database of its own, and their world."""
+
+    def __init__(self, world: ClusterWorld, first: EngineUnderTest, second: EngineUnderTest) -> None:
+        self.world = world
+        self.first = first
+        self.second = second
+
+
+async def session_as_seen_by(engine: Engine, session_id: Any) -> Any:
+    live = to_live_session(await engine.find_session(ANN, session_id))
+    live.reference_count += 1
+    return live

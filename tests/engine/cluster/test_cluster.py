@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from dragoman.buses.local import LocalBus
 from dragoman.core.content import UserMessage
-from dragoman.core.events import CallStarted, RunQueued, SettingsChange, encode
+from dragoman.core.events import CallStarted, RunQueued, SettingsChange, UnknownEvent, decode, encode
 from dragoman.core.ids import CallId, MessageId, RunId, SessionId, UserId
 from dragoman.core.refusals import SessionBusy, SessionNotFound, SessionUnreadable, StoreUnavailable
 from dragoman.engine.cluster import cluster as cluster_module
@@ -26,7 +26,7 @@ from dragoman.ports.log import IdempotencyRecord
 from dragoman.stores.postgres.cluster import LeaseRenewer, PostgresCluster
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
-from tests.engine.engine_group import LEASE_S, ClusterWorld
+from tests.engine.engine_group import LEASE_S, ClusterWorld, TwoEngines, session_as_seen_by
 from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.world import (
     ANN,
@@ -44,6 +44,7 @@ from tests.engine.world import (
 )
 from tests.requirements import requirement
 
+MOOD_CHANGED = decode(b'{"type": "mood_changed", "mood": 3}')
 CLOCK_SKEW_S = 12.0
 """Within which a run whose server died goes on elsewhere: its lease, and some seconds on a busy machine."""
 
@@ -63,33 +64,6 @@ def lease_renewer(engine: Engine) -> LeaseRenewer:
 
 def node_id_of(engine: Engine) -> str:
     return cluster_store_of(engine).node_id
-
-
-class TwoEngines:
-    """Two engines, each with a database of its own, and their world."""
-
-    def __init__(self, world: ClusterWorld, first: EngineUnderTest, second: EngineUnderTest) -> None:
-        self.world = world
-        self.first = first
-        self.second = second
-
-
-@pytest.fixture
-async def two_engines(postgres_url: str) -> AsyncIterator[TwoEngines]:
-    with ExitStack() as databases:
-        reading = databases.enter_context(closing(Database(postgres_url, access="unlocked")))
-        world = ClusterWorld(PostgresLog(reading), postgres_url, databases, 2)
-        async with running_world(world):
-            bus = LocalBus()
-            first, second = [await world.start_one(bus, {}) for _ in range(2)]
-            world.engines += [first, second]
-            yield TwoEngines(world, first, second)
-
-
-async def session_as_seen_by(engine: Engine, session_id: Any) -> Any:
-    live = to_live_session(await engine.find_session(ANN, session_id))
-    live.reference_count += 1
-    return live
 
 
 async def test_a_reader_on_another_server_sees_the_same_stream(two_engines: TwoEngines) -> None:
@@ -549,6 +523,24 @@ async def kill_engine(world: ClusterWorld, engine: EngineUnderTest) -> None:
     lease_renewer(engine).stop()
     await world.kill(engine)
     assert LEASE_S < CLOCK_SKEW_S
+
+
+@pytest.mark.parametrize("has_bus", [True, False])
+async def test_an_event_of_an_unknown_type_is_skipped_by_who_follows_on_another_server(
+    two_engines: TwoEngines, monkeypatch: pytest.MonkeyPatch, has_bus: bool
+) -> None:
+    first, second = two_engines.first, two_engines.second
+    two_engines.world.scripts["go"] = [["said"]]
+    assert isinstance(first.cluster, Cluster)
+    if not has_bus:
+        monkeypatch.setattr(first.cluster.log_tailer, "send", lambda batch: None)  # all changes are read from the store
+    live = to_live_session(await open_session(first))
+    reading = asyncio.create_task(read(second, await session_as_seen_by(second, live.state.session_id), ends=2))
+    await play(first, live, "go")
+    assert isinstance(MOOD_CHANGED, UnknownEvent)
+    await live.until_durable(live.append((MOOD_CHANGED,), None))
+    await play(first, live, "go")
+    assert await reading == await read(first, live, ends=2)
 
 
 async def test_an_event_that_cannot_be_decoded_or_does_not_follow_stops_its_session_s_readers_and_no_others(
