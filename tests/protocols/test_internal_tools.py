@@ -10,9 +10,11 @@ import pytest
 from dragoman import Run, agent, tool
 from dragoman.agents.parameters import DeclarationError
 from tests.protocols.aap.client import Session
+from tests.protocols.aisdk.client import user
+from tests.protocols.openai.chat_client import ChatClient
 from tests.requirements import requirement
 from tests.servers import SocketServer, running_socket_server
-from tests.test_one_session import ProtocolClients
+from tests.test_one_session import ProtocolClients, conversation_of
 
 SECRETS = ("consult", "the oracle's question", "the oracle's answer")
 
@@ -82,6 +84,18 @@ async def test_calls_of_internal_tools_are_unseen_on_every_protocol(server: Sock
     await clients.tab.connect()
     assert_hidden(await clients.tab.send(f"sess_{session.id}", "tell me"))
     await clients.tab.leave()
+
+    stream = await clients.openai.stream("tell me", model="rehearsal")
+    said = await stream.end()
+    assert [each["type"] for each in said["output"]] == ["message", "mcp_call", "message"]
+    assert_hidden(said)
+    assert_hidden(await clients.openai.get(f"/conversations/{conversation_of(session.id)}/items"))
+    assert_hidden(await ChatClient(clients.openai).complete({"role": "user", "content": "tell me"}))
+
+    assert_hidden((await clients.ai_sdk.post(str(uuid4()), user("tell me", "m-1"))).chunks)
+    assert_hidden(await clients.ai_sdk.history(session.id))
+    assert_hidden(await clients.a2a.send("tell me"))
+    assert_hidden(await clients.mcp.call("tell me"))
 
 
 @requirement("aap:undeclared:internal-tool")
