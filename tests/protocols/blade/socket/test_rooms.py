@@ -120,6 +120,7 @@ class Line:
         """Nothing is connected."""
 
 
+@requirement("blade:catch-up:never-reads")
 async def test_what_a_client_has_read_is_no_unread_response_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     unread = UnreadResponses(COUNTED_QUEUE_BYTES)
     monkeypatch.setattr(server, "UNREAD_RESPONSES", unread)
