@@ -90,6 +90,15 @@ async def test_an_answer_that_only_repeats_itself_ends(model: EmbeddedModel) -> 
     assert 200 < len(text) < 400
 
 
+async def test_phrases_are_not_repeated(model: EmbeddedModel) -> None:
+    """Without penalties the same words come again in the second sentence."""
+    request = a_request("Say red" + " red" * 11 + ".", max_tokens=60, parameters={"temperature": 0, "ignore_eos": True})
+    text = "".join(event.text for event in await events_of(model, request) if isinstance(event, TextDelta))
+    words = text.split()
+    phrases = [tuple(words[start : start + 6]) for start in range(len(words) - 5)]
+    assert len(set(phrases)) == len(phrases) > 10
+
+
 async def test_a_long_story_is_short(model: EmbeddedModel) -> None:
     *_, end = await events_of(model, a_request("Tell me a very long story."))
     assert isinstance(end, Finished)

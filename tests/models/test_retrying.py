@@ -202,3 +202,29 @@ async def test_the_fallback_models_of_the_settings_answer(
         alice: AapClient = started.aap_client("alice")
         assert (await (await alice.create("assistant")).run("hello")).text == "Hello"
     assert fallback.received[0].body["model"] == "y"
+
+
+@pytest.mark.parametrize(
+    ("settings", "refusals", "retry_after", "text"),
+    [
+        ({"model_retries": 0}, 1, "0", ""),
+        ({"model_retries": 1}, 1, "0", "Hello"),
+        ({"model_retries": 1}, 2, "0", ""),
+        ({"model_retries": 1, "model_retry_max_s": 0}, 1, "1", ""),
+    ],
+)
+async def test_as_many_retries_are_made_as_the_settings_say(
+    tmp_path: Path,
+    server: FakeOpenAIServer,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    refusals: int,
+    retry_after: str,
+    text: str,
+) -> None:
+    monkeypatch.setattr("dragoman.models.retrying.BACKOFF_S", 0)
+    server.answers = [refusal(503, b"busy", **{"retry-after": retry_after})] * refusals + [HELLO]
+    model = f"openai-compatible:x@{server.base_url}"
+    async with running_server(tmp_path, rehearsal=False, default_model=model, **settings) as started:
+        alice: AapClient = started.aap_client("alice")
+        assert (await (await alice.create("assistant")).run("hello")).text == text

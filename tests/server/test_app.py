@@ -65,6 +65,7 @@ async def test_the_api_reference_is_public_for_programs_and_people(app_server: A
     document = json.loads(body)
     assert (status, document["openapi"], document["info"]["title"]) == (200, "3.1.0", "Dragoman")
     assert {"/healthz", "/readyz", "/metrics", "/aap/v3/sessions/{session}/turns"} <= set(document["paths"])
+    assert [name for name, schema in document["components"]["schemas"].items() if not schema["description"]] == []
     status, headers, body = await get(app_server, "/docs")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "default-src 'none'" in headers["content-security-policy"]
