@@ -1,6 +1,7 @@
 """Real processes, killed as by `kill -9` in the middle of a remote agent's answer: the remote server, ours, or both."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
@@ -41,9 +42,15 @@ class Pair:
         return AsyncClient(ours.connection.url, key=ours.key("alice"))
 
     async def kill(self, killed: Sequence[Killed]) -> None:
-        """Kill servers, and start them again."""
-        crashes = asyncio.gather(*(self._servers[each].crash() for each in killed))
-        await self._proxy.until_restarted(self._servers["remote"], crashes)
+        """Kill servers at once, and start them again: ours asks the other one at its start what it can do."""
+        remote, ours = self._servers["remote"], self._servers["ours"]
+        async with asyncio.TaskGroup() as tasks:
+            if "ours" in killed:
+                tasks.create_task(ours.end(signal.SIGKILL))
+            if "remote" in killed:
+                tasks.create_task(self._proxy.until_restarted(remote, remote.crash()))
+        if "ours" in killed:
+            await ours.start()
 
 
 @pytest.fixture(scope="module")
