@@ -12,12 +12,15 @@ import pytest
 
 from dragoman import Agent
 from dragoman.testing import Scripted
+from tests.protocols.a2a.client import A2aClient, message
 from tests.protocols.aap.client import AapClient, assert_refusal, client_tool, user
 from tests.protocols.agentscope.client import AgentScopeClient, request_body, tool
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient, run_input
+from tests.protocols.aisdk.client import Pages
 from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
+from tests.protocols.openai.client import OpenAiClient
 from tests.requirements import requirement
 from tests.servers import SocketServer, running_socket_server
 
@@ -144,3 +147,49 @@ async def test_blade_refuses_it_with_an_acknowledgement(server: SocketServer) ->
     async with socket_client(alice.url, alice.key) as socket:
         answer = await socket.call("chat:send", {"session_id": session, "message": message})
     assert (answer["status"], answer["code"]) == ("error", "bad_request"), json.dumps(answer)
+
+
+@requirement("openai:request:nothing-stored")
+@pytest.mark.parametrize(
+    ("path", "member", "more"),
+    [
+        ("/responses", "input", {"tools": [{"type": "function", **PAINT}]}),
+        ("/chat/completions", "messages", {"tools": [{"type": "function", "function": PAINT}]}),
+    ],
+)
+async def test_openais_apis_refuse_client_tools_with_400(
+    server: SocketServer, path: str, member: str, more: Json
+) -> None:
+    before = await session_count(server)
+    client = OpenAiClient(server.connection, server.key("alice"))
+    body = {"model": "rehearsal-bare", member: [{"role": "user", "content": "hello"}], **more}
+    assert await client.refused("POST", path, body) == (400, "client_tools_unsupported", "tools")
+    assert await session_count(server) == before
+
+
+@requirement("ai-sdk:errors:table")
+@pytest.mark.parametrize(
+    ("part", "more", "reason"),
+    [
+        ({"type": "file", "mediaType": "image/png", "url": URL}, {}, b"takes no images"),
+        ({"type": "text", "text": "hello"}, {"tools": [PAINT]}, b"takes no tools"),
+    ],
+)
+async def test_the_ai_sdk_refuses_it_with_400_and_makes_no_chat(
+    server: SocketServer, part: Json, more: Json, reason: bytes
+) -> None:
+    before = await session_count(server)
+    pages = Pages(server.connection, server.key("alice"), "rehearsal-bare")
+    refused = await pages.post(str(uuid4()), {"id": "m-1", "role": "user", "parts": [part]}, **more)
+    assert (refused.status, reason in refused.body) == (400, True)
+    assert await session_count(server) == before
+
+
+@requirement("a2a:errors:table")
+async def test_a2a_refuses_an_image_and_makes_no_task(server: SocketServer) -> None:
+    before = await session_count(server)
+    client = A2aClient(server.connection, server.key("alice"), agent="rehearsal-bare")
+    image = {"url": URL, "mediaType": "image/png"}
+    refused = await client.error("SendMessage", {"message": message([{"text": "see"}, image])})
+    assert refused == (-32005, "CONTENT_TYPE_NOT_SUPPORTED")
+    assert await session_count(server) == before
