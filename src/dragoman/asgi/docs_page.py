@@ -1,5 +1,7 @@
 """Renders an OpenAPI document as the HTML page at `/docs`, without scripts and external resources."""
 
+import re
+import shlex
 from collections.abc import Iterator
 from html import escape
 from typing import Any
@@ -23,6 +25,8 @@ table{border-collapse:collapse;width:100%}
 td,th{text-align:left;vertical-align:top;border-top:1px solid var(--line);padding:.3rem .6rem .3rem 0}
 """
 
+_PATH_VARIABLE = re.compile(r"{(\w+)}")
+
 
 def render(document: JsonObject) -> bytes:
     """The page as UTF-8 HTML."""
@@ -32,6 +36,7 @@ def render(document: JsonObject) -> bytes:
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1><p>{escape(info['description'])}</p>",
         "<p>For programs: <a href=openapi.json>openapi.json</a></p>",
+        "<p>In the commands <code>$URL</code> is the address of this server, <code>$KEY</code> an API key.</p>",
         *_operations(document),
         "<h2>Types</h2>",
         *(_schema_section(name, schema) for name, schema in sorted(document["components"]["schemas"].items())),
@@ -47,7 +52,30 @@ def _operations(document: JsonObject) -> Iterator[str]:
                 tag = operation_tag
                 yield f"<h2>{escape(tag or 'Server')}</h2>"
             head = f"<b>{method.upper()}</b> <code>{escape(path)}</code> {escape(operation['summary'])}"
-            yield f"<details><summary>{head}</summary>{''.join(_details(operation))}</details>"
+            command = f"<pre>{escape(curl_command(method.upper(), path, operation))}</pre>"
+            yield f"<details><summary>{head}</summary>{''.join(_details(operation))}{command}</details>"
+
+
+def curl_command(method: str, path: str, operation: JsonObject) -> str:
+    """The operation as a shell command. Its variables are `$URL`, `$KEY` and ids of the path, such as `$SESSION_ID`."""
+    words = ["curl -sS"]
+    responses = [response for status, response in operation["responses"].items() if status.startswith("2")]
+    if any("text/event-stream" in response.get("content", {}) for response in responses):
+        words.append("-N")
+    if operation.get("security") != []:
+        words.append('-H "Authorization: Bearer $KEY"')
+    body = operation.get("requestBody", {}).get("content", {})
+    for media_type, content in body.items():
+        example = msgspec.json.encode(content["example"]).decode() if "example" in content else "@BODY"
+        words += [f"-H 'Content-Type: {media_type}'", f"-d {shlex.quote(example)}"]
+    if method != ("POST" if body else "GET"):
+        words.append(f"-X {method}")
+    return " ".join([*words, f'"$URL{_PATH_VARIABLE.sub(_shell_variable, path)}"'])
+
+
+def _shell_variable(name: re.Match[str]) -> str:
+    """`${SESSION_ID}` for `{session}`. Without the suffix, some would be variables of the shell or the key."""
+    return "${" + name[1].removesuffix("_id").upper() + "_ID}"
 
 
 def _details(operation: JsonObject) -> Iterator[str]:
