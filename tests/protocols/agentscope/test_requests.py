@@ -401,6 +401,15 @@ async def test_a_resent_history_is_not_added_again(alice: AgentScopeClient) -> N
 
 
 @requirement("agentscope:history:resent")
+async def test_a_history_that_is_resent_without_ids_is_added_again(alice: AgentScopeClient) -> None:
+    name = a_name()
+    first = await alice.run("one", model="mirror", session_id=name)
+    without_ids = [{key: value for key, value in each.items() if key != "id"} for each in first["output"]]
+    echoed = await mirrored(alice, user("one"), *without_ids, user("history"), session_id=name)
+    assert [text for kind, text in echoed if kind == "UserMessage"] == ["one", "one", "history"]
+
+
+@requirement("agentscope:history:resent")
 def test_a_message_with_files_of_another_protocol_is_the_same_when_it_is_resent() -> None:
     """It is resent as it was shown: images have no names here, and files no media types."""
     paper = "data:application/pdf;base64,JVBERi0="
