@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dragoman.asgi.docs_page import curl_command
+from dragoman.asgi.docs_page import curl_command, render
 from tests.protocols.blade.driver import url_of
 from tests.servers import running_socket_server
 
@@ -74,3 +74,9 @@ async def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
 )
 def test_a_command_has_what_its_operation_needs(method: str, path: str, operation: Json, command: str) -> None:
     assert curl_command(method, path, {"responses": {}, **operation}) == command
+
+
+def test_what_is_in_backticks_is_code() -> None:
+    info = {"title": "A server", "version": "1", "description": "Errors are `{<code>}`."}
+    page = render({"info": info, "paths": {}, "components": {"schemas": {}}}).decode()
+    assert "<p>Errors are <code>{&lt;code&gt;}</code>.</p>" in page

@@ -18,7 +18,8 @@ CONTENT_SECURITY_POLICY = (
 _STYLE = """
 :root{color-scheme:light dark;--line:#8884;--soft:#8882}
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
-code,pre{font:14px/1.45 ui-monospace,monospace}pre{background:var(--soft);padding:.7rem;overflow:auto;border-radius:6px}
+code,pre{font:14px/1.45 ui-monospace,monospace}code{overflow-wrap:anywhere}
+pre{background:var(--soft);padding:.7rem;overflow:auto;border-radius:6px}
 details{border:1px solid var(--line);border-radius:6px;margin:.5rem 0;padding:.2rem .8rem}
 summary{cursor:pointer;padding:.3rem 0}b{display:inline-block;min-width:4.5rem}
 table{border-collapse:collapse;width:100%}
@@ -34,7 +35,7 @@ def render(document: JsonObject) -> bytes:
     title = f"{escape(info['title'])} {escape(info['version'])}"
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1><p>{escape(info['description'])}</p>",
+        f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1><p>{_text(info['description'])}</p>",
         "<p>For programs: <a href=openapi.json>openapi.json</a></p>",
         "<p>In the commands <code>$URL</code> is the address of this server, <code>$KEY</code> an API key.</p>",
         *_operations(document),
@@ -79,7 +80,7 @@ def _shell_variable(name: re.Match[str]) -> str:
 
 
 def _details(operation: JsonObject) -> Iterator[str]:
-    yield f"<p>{escape(operation.get('description', ''))}</p>"
+    yield f"<p>{_text(operation.get('description', ''))}</p>"
     if operation.get("security") == []:
         yield "<p>Needs no key.</p>"
     if parameters := operation.get("parameters"):
@@ -108,6 +109,11 @@ def _schema_section(name: str, schema: JsonObject) -> str:
 def _link(schema: JsonObject) -> str:
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     return f"<a href='#{escape(name)}'>{escape(name)}</a>" if name else ""
+
+
+def _text(description: str) -> str:
+    """A description, with what is in backticks as code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(description))
 
 
 def _json(value: Any) -> str:  # noqa: ANN401  # any JSON
