@@ -128,8 +128,7 @@ class Deletion:
         forgetting = []
         for name in agents:
             agent = self._agents.find(name)
-            # Cached for each class; `isinstance` would look at the attributes of each agent again.
-            if agent is None or issubclass(type(agent), KeepsSessionData):
+            if agent is None or isinstance(agent, KeepsSessionData):
                 forgetting.append(name)
         await self._store.delete(session_id, forgetting)
         for name in forgetting:

@@ -1,15 +1,12 @@
 """Parts of server-sent event frames that protocols share. Pure."""
 
-import msgspec
-
-from dragoman.core.json_memory import SMALL_TEXT_CHARS, JsonEncoder
+from dragoman.core.json_memory import JsonEncoder
 from dragoman.core.refusals import ShuttingDown, StoreUnavailable
 
 KEEP_ALIVE = b": keep-alive\n\n"
 RESUMABLE = (ShuttingDown, StoreUnavailable)
 """The errors that end a stream although its run continues: the client may come back."""
 _ENCODE = JsonEncoder().encode
-_ENCODE_SMALL = msgspec.json.Encoder().encode
 
 
 def escape_line_separators(data: bytes) -> bytes:
@@ -31,8 +28,5 @@ def encode_json(value: object, text: object = None) -> bytes:
     Raises:
         MemoryError: there is no memory for it.
     """
-    if text is None:
-        text = value
-    is_small = type(text) is str and len(text) <= SMALL_TEXT_CHARS
-    data = _ENCODE_SMALL(value) if is_small else _ENCODE(value)
+    data = _ENCODE(value, value if text is None else text)
     return data if data.isascii() else escape_line_separators(data)
