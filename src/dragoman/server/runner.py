@@ -248,15 +248,20 @@ def _on_supervisor_exit(loop: asyncio.AbstractEventLoop, worker: Worker) -> None
 async def _announce(app: Application, *, listening: socket.socket, worker: Worker | None) -> None:
     settings = app.settings
     url = url_of(settings.host, listening.getsockname()[1])
+    log.info("serving", url=url, version=VERSION, agents=list(app.engine.agents), data=settings.data)
+    if not settings.database and not settings.first_key:  # which is for trying the server out
+        warn_about_old_sqlite()
+    if worker is None or not worker.number:
+        await _introduce(app, url)
     if worker is None:
         announce_ready(settings.folder, url)
     else:
         os.write(worker.ready_pipe, b"r")
-    log.info("serving", url=url, version=VERSION, agents=list(app.engine.agents), data=settings.data)
-    if not settings.database and not settings.first_key:  # which is for trying the server out
-        warn_about_old_sqlite()
-    if worker is not None and worker.number:
-        return
+
+
+async def _introduce(app: Application, url: str) -> None:
+    """Say how to use the server, before it says that it is ready: a program that waits for that finds the first key."""
+    settings = app.settings
     if settings.first_key:
         await print_first_steps(app, url)
     elif settings.auth and not app.keys.all():
