@@ -3,8 +3,10 @@
 import asyncio
 import copy
 import random
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import cache
 from typing import Self, TypeVar
 
 import httpx2
@@ -89,6 +91,12 @@ class _RetryableFailure(Exception):
         self.retry_after_s = retry_after_s
 
 
+@cache
+def _trusted_authorities() -> ssl.SSLContext:
+    """The certificate authorities. Reading them takes longer than the rest of a new client, so clients share them."""
+    return httpx2.create_ssl_context()
+
+
 class ServerConnection:
     """The HTTP connections to one server, over one protocol."""
 
@@ -112,6 +120,7 @@ class ServerConnection:
             headers=headers,
             timeout=httpx2.Timeout(timeouts.idle_s, connect=timeouts.connect_s),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            verify=_trusted_authorities(),
         )
 
     def with_headers(self, headers: Mapping[str, str]) -> Self:
