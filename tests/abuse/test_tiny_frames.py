@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,19 +18,23 @@ MAX_PER_TURN = MAX_FRAMES_PER_TURN + MAX_PARSED_BYTES // FRAME_BYTES
 
 
 class Turns:
-    """Counts the frames that the server handles in each turn of the loop."""
+    """Counts the frames that the server handles in each turn of the loop, which does not rest meanwhile."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.frames: Counter[int] = Counter()
         self._number = 0
         self._loop = asyncio.get_running_loop()
-        self._tick()
         for name in ("handle_text", "handle_cont", "handle_ping"):
             monkeypatch.setattr(WebSocketConnection, name, self._counted(getattr(WebSocketConnection, name)))
+        self._tick()
 
     def _tick(self) -> None:
         self._number += 1
-        self._loop.call_later(0, self._tick)
+        self._next = self._loop.call_later(0, self._tick)
+
+    def stop(self) -> None:
+        """Count no further turns: the loop is that of other tests, too."""
+        self._next.cancel()
 
     def _counted(self, handle: Any) -> Any:
         def handle_counted(*args: Any) -> Any:
@@ -39,9 +44,17 @@ class Turns:
         return handle_counted
 
 
+@pytest.fixture
+async def turns(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Turns]:
+    """The turns of a test."""
+    counted = Turns(monkeypatch)
+    yield counted
+    counted.stop()
+
+
 @pytest.mark.parametrize("kind", ["fragments", "pings"])
 async def test_tiny_frames_let_others_have_their_turn_and_are_all_read(
-    socket_server: ListeningServer, kind: str, monkeypatch: pytest.MonkeyPatch
+    socket_server: ListeningServer, kind: str, turns: Turns
 ) -> None:
     frames = {
         "fragments": [Frame(Opcode.TEXT, b"x", fin=False)] + [Frame(Opcode.CONT, b"x", fin=False)] * (COUNT - 1),
@@ -51,7 +64,6 @@ async def test_tiny_frames_let_others_have_their_turn_and_are_all_read(
     headers = {"Authorization": f"Bearer {socket_server.keys['alice']}"}
     url = f"ws://127.0.0.1:{socket_server.port}/v1/responses"
     async with connect(url, additional_headers=headers, ping_interval=None) as socket:
-        turns = Turns(monkeypatch)
         socket.transport.write(b"".join(each.serialize(mask=True) for each in [*frames, last]))
         assert "error" in str(await socket.recv())
     assert turns.frames.total() == len(frames) + 1
@@ -59,10 +71,8 @@ async def test_tiny_frames_let_others_have_their_turn_and_are_all_read(
 
 
 async def test_connections_with_tiny_frames_take_turns_however_many_there_are(
-    socket_server: ListeningServer, monkeypatch: pytest.MonkeyPatch
+    socket_server: ListeningServer, turns: Turns
 ) -> None:
-    turns = Turns(monkeypatch)
-
     async def flood() -> None:
         headers = {"Authorization": f"Bearer {socket_server.keys['alice']}"}
         url = f"ws://127.0.0.1:{socket_server.port}/v1/responses"
@@ -92,10 +102,9 @@ async def test_only_the_newest_ping_is_answered_to_a_client_that_does_not_read(s
 
 
 async def test_what_a_client_sends_after_the_end_of_its_connection_is_dropped(
-    socket_server: ListeningServer, monkeypatch: pytest.MonkeyPatch
+    socket_server: ListeningServer, turns: Turns
 ) -> None:
     peer = await upgraded(socket_server, "/socket.io/?EIO=4&transport=websocket")
-    turns = Turns(monkeypatch)
     no_packet = Frame(Opcode.TEXT, b"x").serialize(mask=True)
     await peer.send(no_packet * 10)
     async with asyncio.timeout(60):
