@@ -305,7 +305,7 @@ class SocketServer:
 
     def configure(self, served: app.Application) -> uvicorn.Config:
         """How uvicorn serves the app: as the program does."""
-        config = uvicorn_config(served, self.app_server.settings)
+        config = uvicorn_config(served, self.app_server.settings, served.memory)
         config.port, config.lifespan, config.timeout_graceful_shutdown = 0, "on", 1
         return config
 

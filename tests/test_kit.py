@@ -24,7 +24,7 @@ TOY = Path(toy_protocol.__file__)
 
 
 def mount_toy(context: ServerContext) -> MountedProtocol:
-    toy = toy_protocol.app(context.engine, context.access.authenticate, context.access.admit_stream)
+    toy = toy_protocol.app(context.engine, context.access)
     return MountedProtocol(routes=[Mount("/toy", app=context.guard(toy, "toy"))], openapi_routes=[])
 
 

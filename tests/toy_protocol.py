@@ -9,7 +9,8 @@ from dragoman.core.inputs import Create, Submit, UserInput
 from dragoman.core.refusals import LimitReached, SessionBusy, SessionNotFound, Unauthenticated, all_refusals
 from dragoman.core.stream import Cursor, Record, cursor_of
 from dragoman.engine.engine import Engine
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, principal_of
+from dragoman.protocols.kit.access import AccessControl
+from dragoman.protocols.kit.app import ProtocolApp, principal_of
 from dragoman.protocols.kit.body import read_json_body
 from dragoman.protocols.kit.decoding import decode_body
 from dragoman.protocols.kit.errors import REQUEST_ERRORS, ErrorRow, ErrorTable
@@ -34,8 +35,8 @@ class Frames:
         return b"data: broken\n\n"
 
 
-def app(engine: Engine, authenticate: Authenticate, admit_stream: AdmitStream) -> ProtocolApp:
-    streams = SessionStreams(engine, admit_stream)
+def app(engine: Engine, access: AccessControl) -> ProtocolApp:
+    streams = SessionStreams(engine, access.admit_stream)
 
     async def say(request: Request) -> Response:
         message = UserInput(content=decode_body(SAY, await read_json_body(request, 1000))["text"])
@@ -55,4 +56,4 @@ def app(engine: Engine, authenticate: Authenticate, admit_stream: AdmitStream) -
             after = Cursor(int(seq), int(pieces))
             return await streams.open(principal_of(request), session, after, Frames(), before=b"")
 
-    return ProtocolApp("toy", (Route("POST", "{chat}", say), Route("GET", "{chat}", resume)), ERRORS, authenticate)
+    return ProtocolApp("toy", (Route("POST", "{chat}", say), Route("GET", "{chat}", resume)), ERRORS, access)

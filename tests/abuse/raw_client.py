@@ -187,7 +187,7 @@ async def listening_server(
 
     with bind_socket("127.0.0.1", 0) as listening_socket:
         async with app.running():
-            running = Server(runner.uvicorn_config(app, settings), app.drain, announce)
+            running = Server(runner.uvicorn_config(app, settings, app.memory), app.drain, announce)
             task = asyncio.create_task(serve_without_signals(running, [listening_socket]))
             async with asyncio.timeout(DEADLINE_S):
                 await is_up.wait()

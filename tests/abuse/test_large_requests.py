@@ -10,7 +10,6 @@ from io import StringIO
 
 import pytest
 
-from dragoman.engine.services.limits import REQUEST_MEMORY
 from tests.abuse.conftest import ServerMaker
 from tests.abuse.raw_client import ListeningServer, RawConnection
 from tests.asgi_client import DEADLINE_S
@@ -32,10 +31,11 @@ def part_of_request(server: ListeningServer, path: str, media_type: str, name: s
     return f"POST {path} HTTP/1.1\r\n".encode() + server.lines(name, *fields) + b"\r\n" + b"x" * (7 * MIB)
 
 
-async def until_used(at_least: int, at_most: int = 10**12) -> None:
-    """Wait until requests use that much memory."""
+async def until_used(server: ListeningServer, at_least: int, at_most: int = 10**12) -> None:
+    """Wait until the requests of a server use that much memory."""
+    requests = server.app.memory.requests
     async with asyncio.timeout(DEADLINE_S):
-        while not at_least <= REQUEST_MEMORY.used_bytes <= at_most:  # noqa: ASYNC110  # nothing tells
+        while not at_least <= requests.used_bytes <= at_most:  # noqa: ASYNC110  # nothing tells
             await asyncio.sleep(0.001)
 
 
@@ -46,16 +46,26 @@ async def test_large_bodies_beyond_the_budget_are_429_and_small_ones_are_served(
     async with open_socket_server(bodies_bytes=16 * MIB) as server:
         first, second = await server.peer(), await server.peer()
         await first.send(part_of_request(server, path, media_type, "alice", 8 * MIB))
-        await until_used(6 * MIB)
+        await until_used(server, 6 * MIB)
         await second.send(part_of_request(server, path, media_type, "bob", 8 * MIB))
-        await until_used(12 * MIB)
+        await until_used(server, 12 * MIB)
         refused = await server.send(part_of_request(server, path, media_type, "admin", 8 * MIB))
         assert (refused.status, refused.headers["retry-after"]) == (429, "1")
         assert b"too many large requests at the same time" in refused.body
         await server.aap_client("alice").create()
         for peer in (first, second):
             await peer.close()
-        await until_used(0, 0)
+        await until_used(server, 0, 0)
+
+
+async def test_two_servers_in_a_process_have_a_budget_each(open_socket_server: ServerMaker) -> None:
+    _, path, media_type = PATHS[0]
+    async with open_socket_server(bodies_bytes=16 * MIB) as busy, open_socket_server(bodies_bytes=16 * MIB) as idle:
+        for name in ("alice", "bob"):
+            await (await busy.peer()).send(part_of_request(busy, path, media_type, name, 8 * MIB))
+        await until_used(busy, 12 * MIB)
+        served = await idle.send(part_of_request(idle, path, media_type, "admin", 7 * MIB))
+        assert (served.status, served.code) == (400, "invalid_json")
 
 
 async def test_a_user_gets_half_of_the_budget(open_socket_server: ServerMaker) -> None:
@@ -63,11 +73,11 @@ async def test_a_user_gets_half_of_the_budget(open_socket_server: ServerMaker) -
         _, path, media_type = PATHS[0]
         first = await server.peer()
         await first.send(part_of_request(server, path, media_type, "alice", 8 * MIB))
-        await until_used(6 * MIB)
+        await until_used(server, 6 * MIB)
         refused = await server.send(part_of_request(server, path, media_type, "alice_phone", 8 * MIB))
         assert (refused.status, refused.json["code"]) == (429, "rate_limited")
         await first.close()
-        await until_used(0, 0)
+        await until_used(server, 0, 0)
 
 
 @asynccontextmanager
@@ -91,13 +101,13 @@ async def test_large_messages_on_web_sockets_count_too(open_socket_server: Serve
     async with open_socket_server(bodies_bytes=16 * MIB) as server:
         async with web_socket(server) as first, web_socket(server) as second:
             await first.send(text_frame(15 * MIB, b"x" * (10 * MIB)))
-            await until_used(9 * MIB)
+            await until_used(server, 9 * MIB)
             with suppress(ConnectionError):  # the server closes before it has read everything
                 await second.send(text_frame(15 * MIB, b"x" * (10 * MIB)))
             with suppress(ConnectionError):
                 assert b"too many large requests" in await second.read_to_end()
-            assert REQUEST_MEMORY.used_bytes <= 16 * MIB
-        await until_used(0, 0)
+            assert server.app.memory.requests.used_bytes <= 16 * MIB
+        await until_used(server, 0, 0)
 
 
 async def test_text_on_a_web_socket_that_is_not_utf_8_ends_it_without_a_traceback(

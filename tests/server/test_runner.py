@@ -18,6 +18,7 @@ import structlog
 
 from dragoman.asgi import http_connection
 from dragoman.asgi.security import App, Message, Receive, SecurityMiddleware, Send
+from dragoman.engine.services.connection_memory import ConnectionMemory
 from dragoman.server import runner
 from dragoman.server.logging import configure_logging
 from dragoman.server.runner import CannotStart, Server, bind_socket, url_of
@@ -61,7 +62,7 @@ async def served(
     async def announce() -> None:
         is_up.set()
 
-    server = Server(runner.uvicorn_config(SecurityMiddleware(app), settings), drain, announce)
+    server = Server(runner.uvicorn_config(SecurityMiddleware(app), settings, ConnectionMemory()), drain, announce)
     task = asyncio.create_task(serve_without_signals(server, [listener]))
     async with asyncio.timeout(DEADLINE_S):
         await is_up.wait()

@@ -11,7 +11,7 @@ plain call (`ResponsePipe`), where ASGI's `send` needs a task to be woken to awa
 from asyncio import Future, TimerHandle, Transport, get_running_loop
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from dragoman.asgi.security import App, Message
 from dragoman.core.principal import Principal
-from dragoman.engine.services.unread_responses import UNREAD_RESPONSES
+from dragoman.engine.services.unread_responses import UnreadResponses
 from dragoman.protocols.kit.connection import PUSH_EXTENSION
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -99,7 +99,12 @@ class Connection(HttpToolsProtocol):
         "_is_in_head",
         "_refusal",
         "_unparsed",
+        "_unread_responses",
     )
+
+    def __init__(self, unread_responses: UnreadResponses, **options: Any) -> None:  # noqa: ANN401  # uvicorn's own
+        super().__init__(**options)
+        self._unread_responses = unread_responses
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
         """Start the timeout for the first request's head."""
@@ -129,7 +134,7 @@ class Connection(HttpToolsProtocol):
         """Cancel the timers and tell the exchange in progress that its client disconnected."""
         self._stop_timer()
         self.stop_idle_timer()
-        UNREAD_RESPONSES.discard(self)
+        self._unread_responses.discard(self)
         exchange, self._answered = self._answered, None
         if exchange is not None:
             self.cycle = cast("RequestResponseCycle", exchange)
@@ -144,11 +149,11 @@ class Connection(HttpToolsProtocol):
         super().pause_writing()
         principal: Principal | None = None if self._answered is None else self._answered.principal
         reader = (self.client or ("",))[0] if principal is None else principal.user
-        UNREAD_RESPONSES.add(self, reader, self.transport.get_write_buffer_size(), self.transport.abort)
+        self._unread_responses.add(self, reader, self.transport.get_write_buffer_size(), self.transport.abort)
 
     def resume_writing(self) -> None:
         """Note that the client has read nearly everything. Called by the transport."""
-        UNREAD_RESPONSES.discard(self)
+        self._unread_responses.discard(self)
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:

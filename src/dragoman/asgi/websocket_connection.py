@@ -12,7 +12,7 @@ import structlog
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from dragoman.core.refusals import LimitReached
-from dragoman.engine.services.limits import REQUEST_MEMORY
+from dragoman.engine.services.limits import MemoryBudget
 from dragoman.protocols.kit.connection import ABORT_EXTENSION
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ TRY_AGAIN_LATER = 1013
 log = structlog.get_logger(__name__)
 
 
-class _Turns:
+class ParseTurns:
     """Lets the connections that have more to parse continue one at a time, however many there are."""
 
     def __init__(self) -> None:
@@ -54,15 +54,13 @@ class _Turns:
                 asyncio.get_running_loop().call_later(TURN_INTERVAL_S, self._run)
 
 
-_TURNS = _Turns()
-
-
 class WebSocketConnection(WebSocketsSansIOProtocol):
     """A WebSocket. What has arrived and the app has not taken yet counts as memory of requests."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401  # uvicorn's own
-        super().__init__(*args, **options)
-        self._memory = REQUEST_MEMORY.open()
+    def __init__(self, requests: MemoryBudget, turns: ParseTurns, **options: Any) -> None:  # noqa: ANN401  # uvicorn's own
+        super().__init__(**options)
+        self._memory = requests.open()
+        self._turns = turns
         self._unparsed = b""
         """What arrived and is parsed in a later turn, or after the app has taken the messages before."""
         self._pong = b""
@@ -104,7 +102,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if self._unparsed:
             self.transport.pause_reading()
             if not self.read_paused:
-                _TURNS.add(self._parse)
+                self._turns.add(self._parse)
         elif not self.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -158,7 +156,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         message = await super().receive()
         if self._unparsed and not self.read_paused:
             self.transport.pause_reading()
-            _TURNS.add(self._parse)
+            self._turns.add(self._parse)
         return message
 
     async def send(self, message: "ASGISendEvent") -> None:

@@ -1,6 +1,4 @@
-"""Who may call, and how much at a time: what every protocol is given to check its callers."""
-
-from typing import NamedTuple
+"""The access control of a server, by its settings."""
 
 from dragoman.core.audit import Actor
 from dragoman.core.principal import Principal
@@ -8,23 +6,13 @@ from dragoman.core.quotas import show_quota
 from dragoman.core.refusals import LimitReached
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.authentication import Authenticator, KeysAndTokens, NoKeys
+from dragoman.engine.services.connection_memory import ConnectionMemory
 from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.limits import ConcurrencyLimit, RateLimit
 from dragoman.ports.environment import Clock
 from dragoman.ports.identity import TokenVerifier
-from dragoman.protocols.kit.app import AdmitStream, Authenticate
+from dragoman.protocols.kit.access import AccessControl, AdmitStream, Authenticate
 from dragoman.settings import Settings
-
-
-class AccessControl(NamedTuple):
-    """How a protocol authenticates its callers and applies their limits."""
-
-    keys: KeyRing
-    authenticator: Authenticator
-    """Checks keys and tokens without counting requests, and reports revocations."""
-    authenticate: Authenticate
-    """Checks the key or token of a request, and counts the request against its rate limit."""
-    admit_stream: AdmitStream
 
 
 def make_access_control(
@@ -34,14 +22,15 @@ def make_access_control(
     clock: Clock,
     audit: AuditLog,
     requests: RateLimit,
+    memory: ConnectionMemory,
 ) -> AccessControl:
     """The access control of a server with these settings, and with this limit of requests per key."""
     authenticator: Authenticator = KeysAndTokens(keys, clock, tokens, audit) if settings.auth else NoKeys()
     return AccessControl(
-        keys=keys,
         authenticator=authenticator,
         authenticate=_rate_limited(authenticator, requests, audit),
         admit_stream=reserve_for_user(ConcurrencyLimit(settings.max_streams_per_user, "open streams")),
+        memory=memory,
     )
 
 

@@ -36,15 +36,15 @@ from dragoman.engine.instrumentation.counted_log import CountedLog
 from dragoman.engine.parts import EngineOptions, EngineServices, EngineStores, Environment
 from dragoman.engine.scheduler import Scheduler
 from dragoman.engine.services.audit import AuditLog
+from dragoman.engine.services.connection_memory import ConnectionMemory
 from dragoman.engine.services.keys import KEYS_CHANGED_SUBJECT, KeyRing
-from dragoman.engine.services.limits import REQUEST_MEMORY, RateLimit
+from dragoman.engine.services.limits import RateLimit
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.rate_sharing import RateSharing
 from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.services.shares import ShareService
 from dragoman.engine.services.token_budgets import TokenBudgets
-from dragoman.engine.services.unread_responses import UNREAD_RESPONSES
 from dragoman.engine.services.uploads import Uploads
 from dragoman.engine.sessions.kept_values import KeepLimits
 from dragoman.ports.bus import Bus
@@ -96,6 +96,7 @@ class Application:
     ) -> None:
         self.settings = settings
         self.state: State = "starting"
+        self.memory = ConnectionMemory(settings.bodies_bytes, settings.unread_bytes)
         self.keys: KeyRing
         self.audit: AuditLog
         self._issuer: Issuer | None = None
@@ -183,8 +184,6 @@ class Application:
         settings = self.settings
         # First, so that a file with an error, or a model that cannot be used, leaves no data folder behind.
         to_serve = await self._start_models([*self._agents, *load_agents(settings.agents)], stack=stack)
-        REQUEST_MEMORY.total_bytes = settings.bodies_bytes
-        UNREAD_RESPONSES.limit_bytes = settings.unread_bytes
         self._stores = open_stores(settings, self._worker)
         stack.callback(self._stores.close)
         await check_key_files(settings.folder, self._stores.key_fingerprints)
@@ -323,13 +322,14 @@ class Application:
         settings = self.settings
         tokens = make_token_verifier(settings, self._issuer, self._clock)
         requests = self._shared_limit(settings.requests_per_minute, "requests", stack)
-        access = make_access_control(settings, self.keys, tokens, self._clock, self.audit, requests)
+        access = make_access_control(settings, self.keys, tokens, self._clock, self.audit, requests, self.memory)
         readiness = Readiness(lambda: self.state, self._log, self._stores)
         context = ServerContext(
             settings=settings,
             version=VERSION,
             engine=self.engine,
             access=access,
+            keys=self.keys,
             clock=self._clock,
             memories=self.memories,
             profiles=self.profiles,
@@ -368,7 +368,8 @@ class Application:
             routes = _with_console(routes, settings.cors_origins, ProviderLogin.from_settings(settings, self._issuer))
         users = UserHandlers(self.profiles, self.keys, self.budgets)
         own = [*ops.routes(), *KeyHandlers(self.keys).routes(), *users.routes()]
-        app = ProtocolApp("server", own, ErrorTable(STANDARD_ROWS), access.authenticator.authenticate)
+        without_rate_limit = access._replace(authenticate=access.authenticator.authenticate)
+        app = ProtocolApp("server", own, ErrorTable(STANDARD_ROWS), without_rate_limit)
         self._path_router.set_routes([*routes, *(Route(f"/{each.path}", app) for each in own), *ops.pages()])
 
     def _extra_status(self, reason: str | None) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.scheduler import Scheduler
 from dragoman.engine.services.audit import AuditLog
+from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.limits import ConcurrencyLimit
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
@@ -22,7 +23,8 @@ from dragoman.engine.services.uploads import Uploads
 from dragoman.ports.environment import Clock
 from dragoman.ports.models import Transcriber
 from dragoman.protocols.kit import openapi
-from dragoman.server.access_control import AccessControl, reserve_for_user
+from dragoman.protocols.kit.access import AccessControl
+from dragoman.server.access_control import reserve_for_user
 from dragoman.server.lazy_import import lazy_imports
 from dragoman.server.oidc import mcp_authorization
 from dragoman.settings import Settings
@@ -36,6 +38,7 @@ class ServerContext(NamedTuple):
     version: str
     engine: Engine
     access: AccessControl
+    keys: KeyRing
     audit: AuditLog
     clock: Clock
     memories: MemoryService
@@ -72,16 +75,15 @@ ProtocolFactory = Callable[[ServerContext], MountedProtocol | None]
 
 def mount_aap(context: ServerContext) -> MountedProtocol | None:
     """AAP v3."""
-    settings, access = context.settings, context.access
+    settings = context.settings
     if not settings.aap:
         return None
     from dragoman.protocols.aap import http
 
     app = http.app(
         context.engine,
-        access.authenticate,
+        context.access,
         http.AapOptions(body_limit=settings.body_bytes, public_meta=settings.public_meta),
-        admit_stream=access.admit_stream,
     )
     return MountedProtocol(
         routes=[Mount(settings.aap_path, app=context.guard(app, "aap"))],
@@ -91,20 +93,19 @@ def mount_aap(context: ServerContext) -> MountedProtocol | None:
 
 def mount_agui(context: ServerContext) -> MountedProtocol | None:
     """AG-UI's standard endpoint."""
-    settings, access = context.settings, context.access
+    settings = context.settings
     if not settings.ag_ui:
         return None
     from dragoman.protocols.agui import http
 
     app = http.app(
         context.engine,
-        access.authenticate,
+        context.access,
         http.AguiOptions(
             body_limit=settings.body_bytes,
             on_disconnect=settings.ag_ui_on_disconnect,
             min_client_version=settings.ag_ui_min_client,
         ),
-        admit_stream=access.admit_stream,
     )
     return MountedProtocol(
         routes=[Mount(settings.ag_ui_path, app=context.guard(app, "ag-ui"))],
@@ -114,7 +115,7 @@ def mount_agui(context: ServerContext) -> MountedProtocol | None:
 
 def mount_run_service(context: ServerContext) -> MountedProtocol | None:
     """The AG-UI run service."""
-    settings, access = context.settings, context.access
+    settings = context.settings
     if not settings.run_service:
         return None
     from dragoman.core.upload_links import Links
@@ -129,12 +130,12 @@ def mount_run_service(context: ServerContext) -> MountedProtocol | None:
         transcriber=context.transcriber,
         public_url=settings.public_url,
     )
+    streams = ConcurrencyLimit(settings.run_service_streams, "open event streams")
     app = http.app(
         context.engine,
-        access.authenticate,
+        context.access._replace(admit_stream=reserve_for_user(streams)),
         files,
         context.profiles,
-        admit_stream=reserve_for_user(ConcurrencyLimit(settings.run_service_streams, "open event streams")),
         answers_limit=settings.body_bytes,
     )
     return MountedProtocol(
@@ -145,7 +146,7 @@ def mount_run_service(context: ServerContext) -> MountedProtocol | None:
 
 def mount_agentscope(context: ServerContext) -> MountedProtocol | None:
     """The Agent API of AgentScope Runtime. It has paths at the root, so it gets routes and no mount."""
-    settings, access = context.settings, context.access
+    settings = context.settings
     if not settings.agentscope:
         return None
     from dragoman.protocols.agentscope import http
@@ -154,11 +155,10 @@ def mount_agentscope(context: ServerContext) -> MountedProtocol | None:
     path = settings.agentscope_path
     app = http.app(
         context.engine,
-        access.authenticate,
+        context.access,
         http.AgentScopeOptions(
             path=path, body_limit=settings.body_bytes, is_strict_model=settings.agentscope_strict_model
         ),
-        admit_stream=access.admit_stream,
         state=context.readiness,
     )
     guarded = context.guard(app, "agentscope")
@@ -168,7 +168,7 @@ def mount_agentscope(context: ServerContext) -> MountedProtocol | None:
 
 def mount_ai_sdk(context: ServerContext) -> MountedProtocol | None:
     """The AI SDK's UI message stream."""
-    settings, access = context.settings, context.access
+    settings = context.settings
     if not settings.ai_sdk:
         return None
     from dragoman.protocols.aisdk import http
@@ -176,13 +176,12 @@ def mount_ai_sdk(context: ServerContext) -> MountedProtocol | None:
 
     app = http.app(
         context.engine,
-        access.authenticate,
+        context.access,
         http.AiSdkOptions(
             body_limit=settings.body_bytes,
             on_disconnect=settings.ai_sdk_on_disconnect,
             client_version=client_version_of(settings.ai_sdk_version, 6),
         ),
-        admit_stream=access.admit_stream,
     )
     return MountedProtocol(
         routes=[Mount(settings.ai_sdk_path, app=context.guard(app, "ai-sdk"))],
@@ -192,7 +191,7 @@ def mount_ai_sdk(context: ServerContext) -> MountedProtocol | None:
 
 def mount_mcp(context: ServerContext) -> MountedProtocol | None:
     """The Model Context Protocol. It answers discovery paths at the root, so it gets routes and no mount."""
-    settings, access = context.settings, context.access
+    settings = context.settings
     if not settings.mcp:
         return None
     from dragoman.protocols.mcp import http
@@ -200,7 +199,7 @@ def mount_mcp(context: ServerContext) -> MountedProtocol | None:
 
     app = http.app(
         context.engine,
-        access.authenticate,
+        context.access,
         McpOptions(
             path=settings.mcp_path,
             version=context.version,
@@ -214,7 +213,6 @@ def mount_mcp(context: ServerContext) -> MountedProtocol | None:
             authorization=mcp_authorization(settings),
         ),
         load_keys(settings.folder / LINKS_KEY),
-        admit_stream=access.admit_stream,
     )
     guarded = context.guard(app, "mcp")
     return MountedProtocol(
@@ -225,14 +223,14 @@ def mount_mcp(context: ServerContext) -> MountedProtocol | None:
 
 def mount_a2a(context: ServerContext) -> MountedProtocol | None:
     """Agent2Agent. The default agent's card is at the root, so there is a route besides the mount."""
-    settings, access = context.settings, context.access
+    settings = context.settings
     if not settings.a2a:
         return None
     from dragoman.protocols.a2a import http
 
     app = http.app(
         context.engine,
-        access.authenticate,
+        context.access,
         http.A2aOptions(
             path=settings.a2a_path,
             body_limit=settings.body_bytes,
@@ -240,7 +238,6 @@ def mount_a2a(context: ServerContext) -> MountedProtocol | None:
             has_keys=settings.auth,
             public_url=settings.public_url,
         ),
-        admit_stream=access.admit_stream,
     )
     guarded = context.guard(app, "a2a")
     return MountedProtocol(
@@ -251,7 +248,7 @@ def mount_a2a(context: ServerContext) -> MountedProtocol | None:
 
 def mount_blade(context: ServerContext) -> MountedProtocol | None:
     """Blade: REST at `/api`, Socket.IO at `/socket.io`."""
-    settings, access = context.settings, context.access
+    settings = context.settings
     if not settings.blade:
         return None
     with lazy_imports("aiohttp", "requests", "websocket"):  # for the Socket.IO library's client only; takes 0.2 s
@@ -265,8 +262,7 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
 
     blade = http.Blade(
         context.engine,
-        access.authenticate,
-        access.authenticator,
+        context.access,
         http.ServerInfo(
             level=settings.blade_level,
             oldest_client_level=http.OLDEST_CLIENT_LEVEL,
@@ -274,10 +270,10 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
             sharing_enabled=settings.blade_public_sharing,
             memory_enabled=settings.blade_memory,
         ),
-        access.keys,
+        context.keys,
         areas=(
             MemoryHandlers(context.memories),
-            KeyHandlers(access.keys, settings.blade_key_prefix),
+            KeyHandlers(context.keys, settings.blade_key_prefix),
             ArchiveHandlers(context.engine, context.audit, memory_default=settings.blade_memory),
             ShareHandlers(
                 context.engine,
@@ -291,7 +287,6 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
                 lambda user: context.profiles.for_user(user).time_zone or settings.time_zone,
             ),
         ),
-        admit_stream=access.admit_stream,
         patches=PatchOptions(settings.blade_full_content, settings.blade_sync_patch_ms / 1000),
         unauthenticated_per_address=settings.blade_unauthenticated_per_address,
     )
@@ -304,7 +299,7 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
 
 def mount_openai(context: ServerContext) -> MountedProtocol | None:
     """OpenAI's API."""
-    settings, access = context.settings, context.access
+    settings = context.settings
     if not settings.openai:
         return None
     from dragoman.protocols.openai import http
@@ -312,7 +307,7 @@ def mount_openai(context: ServerContext) -> MountedProtocol | None:
 
     app = http.app(
         context.engine,
-        access.authenticate,
+        context.access,
         OpenAiOptions(
             body_limit=settings.body_bytes,
             on_disconnect=settings.openai_disconnect,
@@ -321,8 +316,6 @@ def mount_openai(context: ServerContext) -> MountedProtocol | None:
             session_headers=settings.openai_session_headers,
         ),
         context.expired_sessions,
-        access.authenticator,
-        admit_stream=access.admit_stream,
     )
     return MountedProtocol(
         routes=[Mount(settings.openai_path, app=context.guard(app, "openai", takes_websockets=True))],

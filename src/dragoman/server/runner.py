@@ -25,6 +25,7 @@ from dragoman.asgi.security import App
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.instrumentation import tracing
 from dragoman.engine.runs.loop_watchdog import LoopWatchdog
+from dragoman.engine.services.connection_memory import ConnectionMemory
 from dragoman.ports.models import ModelFailed
 from dragoman.server.app import VERSION, Application, build
 from dragoman.server.bootstrap_key import announce_ready, curl_line, ensure_bootstrap_key, local_url
@@ -35,7 +36,6 @@ from dragoman.stores.sqlite.database import warn_about_old_sqlite
 
 KEEP_ALIVE_TIMEOUT_S = 75
 """Longer than the minute after which most proxies close idle connections, so that the proxy closes them first."""
-WEBSOCKET_CONNECTION = "dragoman.asgi.websocket_connection:WebSocketConnection"
 MAX_WEBSOCKET_MESSAGE_BYTES = 16 * 1024 * 1024
 """Largest WebSocket message."""
 GRACEFUL_SHUTDOWN_TIMEOUT_S = 5
@@ -163,7 +163,7 @@ async def _serve(
         sys.setswitchinterval(GIL_SWITCH_INTERVAL_S)
         structlog.configure(cache_logger_on_first_use=True)  # else each event makes a logger, also if it is not shown
         server = Server(
-            uvicorn_config(app.asgi_app, settings),
+            uvicorn_config(app.asgi_app, settings, app.memory),
             app.drain,
             partial(announce, app),
             waits_for_runs=settings.drain_s > 0,
@@ -338,12 +338,18 @@ class Server(uvicorn.Server):
             self.should_exit = True
 
 
-def uvicorn_config(app: App, settings: Settings) -> uvicorn.Config:
+def uvicorn_config(app: App, settings: Settings, memory: ConnectionMemory) -> uvicorn.Config:
     """How uvicorn serves the app: everything that has to do with HTTP connections."""
+    connection: Any = partial(Connection, memory.responses)  # uvicorn calls it as a class
+    websocket_connection: Any = "none"
+    if settings.blade or settings.openai:
+        from dragoman.asgi.websocket_connection import ParseTurns, WebSocketConnection
+
+        websocket_connection = partial(WebSocketConnection, memory.requests, ParseTurns())
     return uvicorn.Config(
         app,
-        http=Connection,
-        ws=WEBSOCKET_CONNECTION if settings.blade or settings.openai else "none",
+        http=connection,
+        ws=websocket_connection,
         ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
         ws_ping_interval=None,  # Socket.IO has a heartbeat of its own, and OpenAI's sockets have a time limit
         ws_per_message_deflate=False,

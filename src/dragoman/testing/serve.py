@@ -124,5 +124,6 @@ class _ServerThread(Thread):
                 async def announce() -> None:
                     self.started.set_result(served)
 
-                self._server = Server(uvicorn_config(self._app.asgi_app, settings), self._app.drain, announce)
+                config = uvicorn_config(self._app.asgi_app, settings, self._app.memory)
+                self._server = Server(config, self._app.drain, announce)
                 await self._server.serve(sockets=[listening])

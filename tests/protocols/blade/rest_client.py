@@ -10,12 +10,14 @@ import msgspec
 from dragoman.buses.local import LocalBus
 from dragoman.core.ids import UserId
 from dragoman.engine.services.authentication import KeysAndTokens
+from dragoman.engine.services.connection_memory import ConnectionMemory
 from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.memories import MemoryService
 from dragoman.protocols.blade.errors import ERROR_TABLE
 from dragoman.protocols.blade.rest.endpoints import write_error
 from dragoman.protocols.blade.rest.keys import KeyHandlers
 from dragoman.protocols.blade.rest.memories import MemoryHandlers
+from dragoman.protocols.kit.access import AccessControl
 from dragoman.protocols.kit.app import ProtocolApp
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
@@ -53,9 +55,10 @@ class RestFixture:
         self.database = Database(folder, synchronous="normal")
         self.key_ring = KeyRing(SqliteKeys(self.database), LocalBus(), self.clock, self.ids)
         self.memories = MemoryService(SqliteMemories(self.database), self.clock)
-        access = KeysAndTokens(self.key_ring, self.clock)
+        keys = KeysAndTokens(self.key_ring, self.clock)
+        access = AccessControl(keys, keys.authenticate, lambda _: lambda: None, ConnectionMemory())
         routes = [*MemoryHandlers(self.memories).routes(), *KeyHandlers(self.key_ring).routes()]
-        self._app = ProtocolApp("blade", routes, ERROR_TABLE, access.authenticate, write_error=write_error)
+        self._app = ProtocolApp("blade", routes, ERROR_TABLE, access, write_error=write_error)
         self.http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self._app), base_url="http://here")
 
     async def client(self, user: str = "alice", scope: str = "use") -> Client:

@@ -13,6 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from dragoman.engine.services.authentication import KeysAndTokens
+from dragoman.protocols.kit.access import AccessControl
 from dragoman.protocols.openai import http
 from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.server.admin_socket import CreateKey, RevokeKey, send_request
@@ -264,9 +265,10 @@ async def test_a_revoked_key_ends_its_connections_and_their_responses_continue(
 async def test_a_connection_ends_with_an_error_at_its_time_limit(app_server: AppServer) -> None:
     server = app_server.connection.app
     assert isinstance(server, Application)
-    access = KeysAndTokens(server.keys, SystemClock())
+    keys = KeysAndTokens(server.keys, SystemClock())
+    access = AccessControl(keys, keys.authenticate, lambda _: lambda: None, server.memory)
     options = OpenAiOptions(socket_limit_s=0)
-    app = http.app(server.engine, access.authenticate, options, server.expired_sessions, access)
+    app = http.app(server.engine, access, options, server.expired_sessions)
     listener = Listener(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
     url = (await listener.start()).url
     try:

@@ -48,7 +48,7 @@ from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_
 from dragoman.core.session import ActiveRun, is_limited
 from dragoman.core.tools import AgentSpec, ServerTool, ToolPolicy, ToolSpec, is_trusted
 from dragoman.core.ui_schema import check_card
-from dragoman.engine.runs.fair_turns import FairTurns
+from dragoman.engine.fair_turns import FairTurns
 from dragoman.engine.runs.recorded_calls import RecordedCall, has_waiting, settle_unfinished, unread_denials
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.services.token_budgets import RunBudget

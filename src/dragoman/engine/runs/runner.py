@@ -30,11 +30,11 @@ from dragoman.core.headless import output_error
 from dragoman.core.ids import MessageId, RunId, UserId
 from dragoman.core.open_calls import OpenCall
 from dragoman.core.session import SessionState
+from dragoman.engine.fair_turns import FairTurns
 from dragoman.engine.instrumentation.metrics import RUNS_ACTIVE, RUNS_STARTED, RUNS_STOPPED
 from dragoman.engine.instrumentation.tracing import run_span
 from dragoman.engine.runs.calls import CallRunner
 from dragoman.engine.runs.error_text import describe_error
-from dragoman.engine.runs.fair_turns import FairTurns
 from dragoman.engine.runs.forks import close_loop
 from dragoman.engine.runs.loop_setup import LoopSetup, add_pending_inputs
 from dragoman.engine.runs.replays import is_replay

@@ -152,7 +152,7 @@ class _Slot:
 
 
 class MemoryBudget:
-    """How much memory the process uses for requests that it is receiving or decoding.
+    """How much memory a server uses for requests that it is receiving or decoding.
 
     One user may use half of it. A single request always fits, as do small ones, so that large ones keep nobody out.
     """
@@ -211,7 +211,3 @@ class MemoryReservation:
 def _require_room(used: int, own: int, more: int, limit: int) -> None:
     if used > own and used + more > limit:
         raise LimitReached("too many large requests at the same time", retry_after_s=1)
-
-
-REQUEST_MEMORY = MemoryBudget(128 * 1024 * 1024)
-"""The budget of this process. The setting `bodies_bytes` changes it."""

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 import structlog
 
+from dragoman.core.ids import UserId
+from dragoman.engine.fair_turns import FairTurns
+
 log = structlog.get_logger(__name__)
 
 
@@ -27,6 +30,7 @@ class UnreadResponses:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
+        self._turns = FairTurns()
         self._unread: dict[object, _Unread] = {}
         self._bytes_by_reader: Counter[str] = Counter()
         self._total_bytes = 0
@@ -60,6 +64,10 @@ class UnreadResponses:
         """Whether a reader has so much to read that its next responses should be encoded one at a time."""
         return bool(self._unread) and self._bytes_by_reader[reader] > self.limit_bytes // 8
 
+    async def take_turn(self, user: UserId) -> None:
+        """Wait until the next response of a slow user may be encoded."""
+        await self._turns.take(user)
+
     def discard(self, key: object) -> None:
         """Forget a response that was read, or whose connection is closed. Further calls do nothing."""
         unread = self._unread.pop(key, None)
@@ -69,7 +77,3 @@ class UnreadResponses:
         self._bytes_by_reader[unread.reader] -= unread.size_bytes
         if not self._bytes_by_reader[unread.reader]:
             del self._bytes_by_reader[unread.reader]
-
-
-UNREAD_RESPONSES = UnreadResponses(256 * 1024 * 1024)
-"""The unread responses of this process. The setting `unread_bytes` changes its limit."""

@@ -23,7 +23,8 @@ from dragoman.protocols.a2a.errors import (
 )
 from dragoman.protocols.a2a.operations import MEDIA_TYPE, Caller, Operation, Operations
 from dragoman.protocols.a2a.versions import METHODS, Codec, is_old, upgrade_params
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
+from dragoman.protocols.kit.access import AccessControl, AdmitStream
+from dragoman.protocols.kit.app import ProtocolApp, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_body
 from dragoman.protocols.kit.decoding import decode_json
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
@@ -57,12 +58,10 @@ class A2aOptions(msgspec.Struct, frozen=True, kw_only=True):
 _CODEC: ContextVar[Codec] = ContextVar("codec", default=Codec())  # noqa: B039  # immutable
 
 
-def app(
-    engine: Engine, authenticate: Authenticate, options: A2aOptions, *, admit_stream: AdmitStream = admit_all
-) -> ASGIApp:
+def app(engine: Engine, access: AccessControl, options: A2aOptions) -> ASGIApp:
     """Return the protocol as an ASGI application. It also answers `/.well-known/agent-card.json` of the server."""
-    handlers = _Handlers(engine, options, admit_stream)
-    protocol = ProtocolApp("a2a", handlers.routes(), errors.ERRORS, authenticate, write_error=_write_error)
+    handlers = _Handlers(engine, options, access.admit_stream)
+    protocol = ProtocolApp("a2a", handlers.routes(), errors.ERRORS, access, write_error=_write_error)
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
         _CODEC.set(Codec())

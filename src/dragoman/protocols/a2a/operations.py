@@ -25,7 +25,7 @@ from dragoman.protocols.a2a.streams import TaskFrames, TaskWaiter, parse_positio
 from dragoman.protocols.a2a.tasks import FoundTask, Tasks
 from dragoman.protocols.a2a.translate import TaskFold
 from dragoman.protocols.a2a.versions import Codec
-from dragoman.protocols.kit.app import AdmitStream
+from dragoman.protocols.kit.access import AdmitStream
 from dragoman.protocols.kit.body import header
 from dragoman.protocols.kit.connection import while_connected
 from dragoman.protocols.kit.runs import SessionStreams

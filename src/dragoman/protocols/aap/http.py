@@ -29,7 +29,8 @@ from dragoman.protocols.aap import translate, wire
 from dragoman.protocols.aap.errors import ERRORS, HistoryNotSupported, InvalidHistoryType, UnsupportedMode
 from dragoman.protocols.aap.streams import SessionFrames, mode_of, parse_turn_cursor
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
+from dragoman.protocols.kit.access import AccessControl, AdmitStream
+from dragoman.protocols.kit.app import ProtocolApp, error_body, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query
@@ -50,12 +51,10 @@ class AapOptions(msgspec.Struct, frozen=True, kw_only=True):
     public_meta: bool = False
 
 
-def app(
-    engine: Engine, authenticate: Authenticate, options: AapOptions, *, admit_stream: AdmitStream = admit_all
-) -> ASGIApp:
+def app(engine: Engine, access: AccessControl, options: AapOptions) -> ASGIApp:
     """Return the protocol as an ASGI application, to be mounted anywhere."""
-    handlers = _Handlers(engine, options, admit_stream)
-    return ProtocolApp("aap", handlers.routes(), ERRORS, authenticate, write_error=_write_error)
+    handlers = _Handlers(engine, options, access.admit_stream)
+    return ProtocolApp("aap", handlers.routes(), ERRORS, access, write_error=_write_error)
 
 
 def _write_error(error: ErrorResponse) -> Response:

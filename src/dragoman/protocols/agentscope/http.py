@@ -23,7 +23,8 @@ from dragoman.protocols.agentscope.paths import endpoints, stop_path
 from dragoman.protocols.agentscope.runs import RunRequest, Runs
 from dragoman.protocols.agentscope.translate import ResponseEvents, task_state
 from dragoman.protocols.kit import openapi
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
+from dragoman.protocols.kit.access import AccessControl, AdmitStream
+from dragoman.protocols.kit.app import ProtocolApp
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query, request_header
@@ -58,19 +59,18 @@ ReadinessProbe = Callable[[], Awaitable[str]]
 
 def app(
     engine: Engine,
-    authenticate: Authenticate,
+    access: AccessControl,
     options: AgentScopeOptions,
     *,
-    admit_stream: AdmitStream = admit_all,
     state: ReadinessProbe,
 ) -> ProtocolApp:
     """The protocol as an ASGI application. Some of its paths are at the root, so it expects whole paths."""
-    handlers = _Handlers(engine, options, admit_stream, state)
+    handlers = _Handlers(engine, options, access.admit_stream, state)
     routes = [
         each._replace(path=_configured(f"/{each.path}", options.path)[1:].replace("_id}", "_id:path}"))
         for each in handlers.routes()
     ]  # ids that clients choose may contain slashes
-    return ProtocolApp(inputs.PROTOCOL, routes, ERROR_TABLE, authenticate, write_error=_write_error)
+    return ProtocolApp(inputs.PROTOCOL, routes, ERROR_TABLE, access, write_error=_write_error)
 
 
 _EXAMPLE = {"input": [{"role": "user", "type": "message", "content": [{"type": "text", "text": "Hello!"}]}]}

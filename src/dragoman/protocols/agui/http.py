@@ -23,7 +23,8 @@ from dragoman.protocols.agui.frames import parse_position
 from dragoman.protocols.agui.request_mapping import unfetchable_parts
 from dragoman.protocols.agui.streams import REVOKED_FRAME, complete_stream
 from dragoman.protocols.agui.threads import RunRequest, Threads
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
+from dragoman.protocols.kit.access import AccessControl
+from dragoman.protocols.kit.app import ProtocolApp, error_body, principal_of
 from dragoman.protocols.kit.body import header, read_body, read_json_body
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
@@ -42,14 +43,10 @@ class AguiOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The version assumed for clients that send no `protocolVersion`."""
 
 
-def app(
-    engine: Engine, authenticate: Authenticate, options: AguiOptions, *, admit_stream: AdmitStream = admit_all
-) -> ASGIApp:
+def app(engine: Engine, access: AccessControl, options: AguiOptions) -> ASGIApp:
     """Build the endpoint as an ASGI application, to be mounted anywhere."""
-    handlers = _Handlers(engine, options, Threads(engine, admit_stream))
-    return ProtocolApp(
-        "ag-ui", handlers.routes(), ERRORS, authenticate, credentials=_credentials, write_error=_write_error
-    )
+    handlers = _Handlers(engine, options, Threads(engine, access.admit_stream))
+    return ProtocolApp("ag-ui", handlers.routes(), ERRORS, access, credentials=_credentials, write_error=_write_error)
 
 
 def _credentials(scope: Scope) -> str | None:

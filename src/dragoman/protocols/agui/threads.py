@@ -39,7 +39,7 @@ from dragoman.protocols.agui.request_mapping import CLOSED_CALLS, seeds_of
 from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_stream, encode_frame
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of
 from dragoman.protocols.agui.wire import RunInput
-from dragoman.protocols.kit.app import AdmitStream
+from dragoman.protocols.kit.access import AdmitStream
 from dragoman.protocols.kit.named_sessions import find_of_agent, find_or_create
 from dragoman.protocols.kit.runs import SessionStreams
 

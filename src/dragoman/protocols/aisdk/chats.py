@@ -27,7 +27,7 @@ from dragoman.protocols.aisdk.errors import NothingToAnswer
 from dragoman.protocols.aisdk.streams import NOTHING, ChunkFrames, complete_stream
 from dragoman.protocols.aisdk.translate import PROTOCOL, TurnChunks
 from dragoman.protocols.aisdk.wire import ClientVersion
-from dragoman.protocols.kit.app import AdmitStream
+from dragoman.protocols.kit.access import AdmitStream
 from dragoman.protocols.kit.errors import InvalidBody
 from dragoman.protocols.kit.named_sessions import find_of_agent, find_or_create
 from dragoman.protocols.kit.runs import SessionStreams, find_run

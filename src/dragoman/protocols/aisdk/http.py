@@ -29,7 +29,8 @@ from dragoman.protocols.aisdk.decision import Decisions, PostedRequest
 from dragoman.protocols.aisdk.errors import ERRORS
 from dragoman.protocols.aisdk.history import ChatHistory, count_user_messages, newest_that_fit
 from dragoman.protocols.aisdk.streams import REVOKED
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
+from dragoman.protocols.kit.access import AccessControl
+from dragoman.protocols.kit.app import ProtocolApp, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_body
 from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
@@ -54,13 +55,11 @@ class AiSdkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The version assumed for clients that do not name theirs."""
 
 
-def app(
-    engine: Engine, authenticate: Authenticate, options: AiSdkOptions, *, admit_stream: AdmitStream = admit_all
-) -> ASGIApp:
+def app(engine: Engine, access: AccessControl, options: AiSdkOptions) -> ASGIApp:
     """Build the protocol as an ASGI application, to be mounted anywhere."""
-    routes = _Handlers(engine, options, Chats(engine, admit_stream)).routes()
-    as_text = ProtocolApp("ai-sdk", routes, ERRORS, authenticate, write_error=_write_text)
-    as_json = ProtocolApp("ai-sdk", routes, ERRORS, authenticate, write_error=_write_json)
+    routes = _Handlers(engine, options, Chats(engine, access.admit_stream)).routes()
+    as_text = ProtocolApp("ai-sdk", routes, ERRORS, access, write_error=_write_text)
+    as_json = ProtocolApp("ai-sdk", routes, ERRORS, access, write_error=_write_json)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         wants_json = "application/json" in (header(scope, b"accept") or "")

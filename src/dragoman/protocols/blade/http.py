@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from dragoman.engine.engine import Engine
-from dragoman.engine.services.authentication import Authenticator
 from dragoman.engine.services.keys import KeyRing
 from dragoman.protocols.blade.errors import ERROR_TABLE
 from dragoman.protocols.blade.projection.emitter import PatchOptions
@@ -18,7 +17,8 @@ from dragoman.protocols.blade.rest.turns import TurnHandlers
 from dragoman.protocols.blade.socket.inbox import Inbox
 from dragoman.protocols.blade.socket.rooms import Rooms
 from dragoman.protocols.blade.socket.server import SocketServer
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp
+from dragoman.protocols.kit.access import AccessControl
+from dragoman.protocols.kit.app import ProtocolApp
 
 OLDEST_CLIENT_LEVEL = "0.4.17"
 """The oldest level of the vendor's clients that this implementation was checked against."""
@@ -28,11 +28,9 @@ class Blade:
     """The protocol: mount `rest` at `/api` and `socket_server` at `/socket.io`. `openapi_routes` describes `rest`.
 
     Args:
-        authenticate: identifies the caller of a request.
-        authenticator: identifies who connects, and reports revoked keys.
+        access: identifies who sends a request and who connects, and counts connections against their user's limit.
         server_info: what the server reports about itself.
         areas: the endpoints of REST besides those of sessions.
-        admit_stream: counts a connection against its user's limit.
         patches: how growing turns are sent.
         unauthenticated_per_address: how many connections without a key an address may have open; 0 for any number.
     """
@@ -40,13 +38,11 @@ class Blade:
     def __init__(
         self,
         engine: Engine,
-        authenticate: Authenticate,
-        authenticator: Authenticator,
+        access: AccessControl,
         server_info: ServerInfo,
         key_ring: KeyRing,
         *,
         areas: Sequence[BladeHandlers],
-        admit_stream: AdmitStream,
         patches: PatchOptions,
         unauthenticated_per_address: int,
     ) -> None:
@@ -61,14 +57,13 @@ class Blade:
         )
         self.openapi_routes = API.routes(*map(type, areas))
         routes = [route for area in areas for route in area.routes()]
-        self.rest = ProtocolApp("blade", routes, ERROR_TABLE, authenticate, write_error=write_error)
+        self.rest = ProtocolApp("blade", routes, ERROR_TABLE, access, write_error=write_error)
         self._rooms = rooms = Rooms(engine, patches)
         self.socket_server = SocketServer(
-            authenticator,
+            access,
             Inbox(engine, rooms).handlers(),
             on_connect=rooms.on_connect,
             on_disconnect=rooms.on_disconnect,
-            admit=admit_stream,
             unauthenticated_per_address=unauthenticated_per_address,
         )
 

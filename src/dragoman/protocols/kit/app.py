@@ -1,7 +1,7 @@
 """A protocol over HTTP as an ASGI application: every request passes here, and every failure is answered here."""
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
@@ -13,6 +13,7 @@ from dragoman.core.principal import HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.quotas import QUOTAS, Quota
 from dragoman.core.refusals import Refused, Unavailable
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
+from dragoman.protocols.kit.access import AccessControl
 from dragoman.protocols.kit.body import header, json_response, release_body
 from dragoman.protocols.kit.errors import (
     ErrorResponse,
@@ -24,11 +25,6 @@ from dragoman.protocols.kit.errors import (
     rate_limit_headers,
 )
 from dragoman.protocols.kit.router import KeyScope, Route, Router
-
-Authenticate = Callable[[str | None, str], Awaitable[Principal]]
-"""Returns who sends an `Authorization` header from an address. Raises Unauthenticated or LimitReached."""
-AdmitStream = Callable[[Principal], Callable[[], None]]
-"""Counts an open stream against its caller's limit; returns what releases it, once. Raises LimitReached."""
 
 _HOPS_HEADER = HOPS_HEADER.encode()
 
@@ -50,11 +46,6 @@ def error_body(error: ErrorResponse) -> Response:
     """Write an error as `{"error": message, "code": code}` with its facts."""
     body = {"error": error.message, "code": error.code, **error.facts}
     return json_response(body, error.status, error.headers)
-
-
-def admit_all(_principal: Principal) -> Callable[[], None]:
-    """Admit every stream: no limit."""
-    return lambda: None
 
 
 def principal_of(request: Request) -> Principal:
@@ -98,7 +89,7 @@ class ProtocolApp:
         name: the protocol's label in metrics.
         routes: what it answers.
         errors: its answers to failures, complete.
-        authenticate: identifies the caller.
+        access: identifies the caller, and limits the memory of bodies and responses.
         credentials: finds the `Authorization` value of a request.
         write_error: writes an error in the protocol's shape.
     """
@@ -108,7 +99,7 @@ class ProtocolApp:
         name: str,
         routes: Iterable[Route],
         errors: ErrorTable,
-        authenticate: Authenticate,
+        access: AccessControl,
         *,
         credentials: Callable[[Scope], str | None] = bearer_credentials,
         write_error: Callable[[ErrorResponse], Response] = error_body,
@@ -116,12 +107,14 @@ class ProtocolApp:
         self._name = name
         self._router = Router(routes)
         self._errors = errors
-        self._authenticate = authenticate
+        self._authenticate = access.authenticate
+        self._memory = access.memory
         self._credentials = credentials
         self._write_error = write_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
+        scope["connection_memory"] = self._memory
         quotas: dict[str, Quota] = {}
         QUOTAS.set(quotas)
         try:

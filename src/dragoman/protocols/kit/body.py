@@ -10,7 +10,8 @@ from starlette.types import Scope
 from dragoman.core.json_memory import JsonEncoder, require_memory_to_decode
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Unavailable
-from dragoman.engine.services.limits import REQUEST_MEMORY, MemoryReservation
+from dragoman.engine.services.connection_memory import ConnectionMemory
+from dragoman.engine.services.limits import MemoryReservation
 from dragoman.protocols.kit.connection import pipe_of
 from dragoman.protocols.kit.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 
@@ -34,6 +35,12 @@ def header(scope: Scope, name: bytes) -> str | None:
     """Return the first header of that name, which is given in lower case."""
     value = first_headers(scope).get(name)
     return None if value is None else str(value, "latin-1")
+
+
+def connection_memory(scope: Scope) -> ConnectionMemory:
+    """Return what the server's connections use, as the application that received the request has noted it."""
+    memory: ConnectionMemory = scope["connection_memory"]
+    return memory
 
 
 def require_json(request: Request) -> None:
@@ -92,7 +99,7 @@ async def _receive_body(request: Request, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     principal: Principal | None = request.scope.get("principal")
-    reservation = REQUEST_MEMORY.open(None if principal is None else principal.user)
+    reservation = connection_memory(request.scope).requests.open(None if principal is None else principal.user)
     request.scope["body_memory"] = reservation
     while True:
         message = await request.receive()

@@ -22,10 +22,8 @@ from starlette.responses import Response
 
 from dragoman.core.content import Json
 from dragoman.core.principal import Principal
-from dragoman.engine.runs.fair_turns import FairTurns
-from dragoman.engine.services.unread_responses import UNREAD_RESPONSES
 from dragoman.protocols.kit import openapi
-from dragoman.protocols.kit.body import json_response
+from dragoman.protocols.kit.body import connection_memory, json_response
 from dragoman.protocols.kit.openapi import BODY_ERRORS, COMMON_ERRORS, INPUT_ERRORS, Parameter, ResponseSpec
 from dragoman.protocols.kit.router import Handler, KeyScope, Route
 
@@ -135,11 +133,10 @@ async def wait_for_reader(request: Request) -> None:
     before the first of them is cut off.
     """
     principal: Principal | None = request.scope.get("principal")
-    if principal is not None and UNREAD_RESPONSES.is_slow(principal.user):
-        await _TURNS.take(principal.user)
-
-
-_TURNS = FairTurns()
+    if principal is not None:
+        responses = connection_memory(request.scope).responses
+        if responses.is_slow(principal.user):
+            await responses.take_turn(principal.user)
 
 
 _SOURCES: Mapping[str, Callable[[Request], object]] = {

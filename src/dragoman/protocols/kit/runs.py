@@ -17,7 +17,8 @@ from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import IdempotencyRecord, RunLocation
-from dragoman.protocols.kit.app import AdmitStream, principal_of
+from dragoman.protocols.kit.access import AdmitStream
+from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.connection import while_connected
 from dragoman.protocols.kit.frame_encoder import FrameEncoder
 from dragoman.protocols.kit.sse import EventStream

@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dragoman.core.content import JsonObject
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
+from dragoman.protocols.kit.access import AccessControl
+from dragoman.protocols.kit.app import ProtocolApp, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
@@ -77,19 +78,17 @@ def all_paths(path: str) -> tuple[str, ...]:
 
 def app(
     engine: Engine,
-    authenticate: Authenticate,
+    access: AccessControl,
     options: McpOptions,
     keys: Sequence[bytes],
-    *,
-    admit_stream: AdmitStream = admit_all,
 ) -> ASGIApp:
     """Return the protocol as an ASGI application at the root. `key` signs the ids of sessions."""
     turns = Turns(engine, options)
-    streams = SessionStreams(engine, admit_stream)
+    streams = SessionStreams(engine, access.admit_stream)
     calls, tasks = Calls(engine, options, turns, streams), Tasks(engine, options, turns)
     handlers = _Handlers(engine, options, SessionTokens(keys), calls, tasks)
     write_error = partial(_write_error, options.authorization)
-    protocol = ProtocolApp("mcp", handlers.routes(), errors.ERRORS, authenticate, write_error=write_error)
+    protocol = ProtocolApp("mcp", handlers.routes(), errors.ERRORS, access, write_error=write_error)
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
         _EXCHANGE.set(Exchange())

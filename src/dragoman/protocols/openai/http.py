@@ -6,8 +6,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman.engine.engine import Engine
 from dragoman.engine.expiry import ExpiredSessions
-from dragoman.engine.services.authentication import Authenticator
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
+from dragoman.protocols.kit.access import AccessControl
+from dragoman.protocols.kit.app import ProtocolApp
 from dragoman.protocols.kit.errors import UnknownPath
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.runs import SessionStreams
@@ -29,16 +29,13 @@ NOT_SERVED = "responses/input_tokens"
 
 def app(
     engine: Engine,
-    authenticate: Authenticate,
+    access: AccessControl,
     options: OpenAiOptions,
     expired: ExpiredSessions,
-    authenticator: Authenticator,
-    *,
-    admit_stream: AdmitStream = admit_all,
 ) -> ASGIApp:
     """Return the protocol as an ASGI application, to be mounted anywhere."""
     runs = Runs(engine, options, expired)
-    streams = SessionStreams(engine, admit_stream)
+    streams = SessionStreams(engine, access.admit_stream)
     delivery = Delivery(runs, expired, options, streams)
     areas = (
         ResponseHandlers(engine, runs, delivery, options, streams),
@@ -49,8 +46,8 @@ def app(
     )
     routes = [route for area in areas for route in area.routes()]
     routes += [Route(method, NOT_SERVED, _refuse) for method in ("GET", "POST", "DELETE")]
-    requests = ProtocolApp("openai", routes, ERRORS, authenticate, write_error=write_error)
-    sockets = ResponseSockets(runs, delivery, authenticate, authenticator, options, admit_stream)
+    requests = ProtocolApp("openai", routes, ERRORS, access, write_error=write_error)
+    sockets = ResponseSockets(runs, delivery, access, options)
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         await (sockets if scope["type"] == "websocket" else requests)(scope, receive, send)

@@ -20,18 +20,11 @@ from dragoman.core.ids import RunId, UserId
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import LimitReached
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
-from dragoman.engine.services.authentication import Authenticator
-from dragoman.engine.services.limits import REQUEST_MEMORY, MemoryReservation
+from dragoman.engine.services.limits import MemoryReservation
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
-from dragoman.protocols.kit.app import (
-    AdmitStream,
-    Authenticate,
-    address_of,
-    bearer_credentials,
-    counted_error,
-    enter_request,
-)
+from dragoman.protocols.kit.access import AccessControl
+from dragoman.protocols.kit.app import address_of, bearer_credentials, counted_error, enter_request
 from dragoman.protocols.kit.errors import BodyTooLarge, UnknownPath
 from dragoman.protocols.kit.runs import RunHandle
 from dragoman.protocols.openai import ids, wire
@@ -56,24 +49,21 @@ class ResponseSockets:
         self,
         runs: Runs,
         delivery: Delivery,
-        authenticate: Authenticate,
-        authenticator: Authenticator,
+        access: AccessControl,
         options: OpenAiOptions,
-        admit_stream: AdmitStream,
     ) -> None:
         self.runs = runs
         self.delivery = delivery
         self.options = options
-        self._authenticate = authenticate
-        self._authenticator = authenticator
-        self._admit_stream = admit_stream
+        self.memory = access.memory.requests
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a connection until it is closed."""
         credentials, address = bearer_credentials(scope), address_of(scope)
 
         async def authorize() -> Principal:
-            principal = await self._authenticate(credentials, address)
+            principal = await self._access.authenticate(credentials, address)
             principal.require("use")
             return principal
 
@@ -83,7 +73,7 @@ class ResponseSockets:
             path: str = scope["path"]
             if path[len(scope.get("root_path", "")) :].rstrip("/") != PATH:
                 raise UnknownPath
-            release = self._admit_stream(principal)
+            release = self._access.admit_stream(principal)
         except Exception as error:  # noqa: BLE001  # the root of a connection: every failure is answered
             await write_error(counted_error(PROTOCOL, ERRORS, error))(scope, receive, send)
             return
@@ -93,7 +83,7 @@ class ResponseSockets:
             stack.callback(_OPEN_SOCKETS.dec)
             enter_request(principal, scope)
             socket = _Socket(self, principal.user, authorize, scope, receive, send)
-            stack.callback(self._authenticator.on_revoked(principal, socket.on_revoked))
+            stack.callback(self._access.authenticator.on_revoked(principal, socket.on_revoked))
             await socket.serve()
 
 
@@ -170,7 +160,7 @@ class _Socket:
     async def _receive_messages(self) -> None:
         while (message := await self._receive())["type"] == "websocket.receive":
             raw: bytes = message.get("bytes") or (message.get("text") or "").encode()
-            memory = REQUEST_MEMORY.open(self._user)
+            memory = self._sockets.memory.open(self._user)
             try:
                 if self._messages.qsize() >= MAX_WAITING:
                     raise LimitReached("too many messages wait for the response before", retry_after_s=1)

@@ -11,8 +11,11 @@ from starlette.responses import Response
 from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Unauthenticated, all_refusals
+from dragoman.engine.services.authentication import NoKeys
+from dragoman.engine.services.connection_memory import ConnectionMemory
 from dragoman.protocols.blade.errors import ERROR_TABLE, detail_of
 from dragoman.protocols.blade.rest.endpoints import write_error
+from dragoman.protocols.kit.access import AccessControl
 from dragoman.protocols.kit.app import ProtocolApp, principal_of
 from dragoman.protocols.kit.body import json_response
 from dragoman.protocols.kit.decoding import decode_body
@@ -50,7 +53,7 @@ APP = ProtocolApp(
         Route("POST", "broken", broken),
     ],
     ERROR_TABLE,
-    authenticate,
+    AccessControl(NoKeys(), authenticate, lambda _: lambda: None, ConnectionMemory()),
     write_error=write_error,
 )
 

@@ -19,7 +19,7 @@ from dragoman.engine.sessions.reader import Reader
 from dragoman.ports.log import Append
 from dragoman.protocols.blade.projection.emitter import PatchOptions
 from dragoman.protocols.blade.projection.projection import Projection
-from dragoman.protocols.blade.socket import room, rooms, server
+from dragoman.protocols.blade.socket import room, rooms
 from dragoman.protocols.blade.socket.server import (
     COUNTED_QUEUE_BYTES,
     DISCONNECT_QUEUE_BYTES,
@@ -121,11 +121,10 @@ class Line:
 
 
 @requirement("blade:catch-up:never-reads")
-async def test_what_a_client_has_read_is_no_unread_response_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_client_has_read_is_no_unread_response_any_more() -> None:
     unread = UnreadResponses(COUNTED_QUEUE_BYTES)
-    monkeypatch.setattr(server, "UNREAD_RESPONSES", unread)
     line = Line()
-    socket = Socket("one", Principal(user=UserId("alice"), scopes=frozenset()), Actor(), line)
+    socket = Socket("one", Principal(user=UserId("alice"), scopes=frozenset()), Actor(), line, unread)
     part = event_packet("turn:end", b'"%s"' % (b"x" * (COUNTED_QUEUE_BYTES // 2)))
     for _ in range(3):
         socket.send(part)
@@ -138,7 +137,8 @@ async def test_what_a_client_has_read_is_no_unread_response_any_more(monkeypatch
 @requirement("blade:catch-up:never-reads")
 async def test_who_never_reads_is_cut_off_when_too_much_waits() -> None:
     line, cuts = Line(), 0
-    socket = Socket("one", Principal(user=UserId("alice"), scopes=frozenset()), Actor(), line)
+    alice = Principal(user=UserId("alice"), scopes=frozenset())
+    socket = Socket("one", alice, Actor(), line, UnreadResponses(10 * DISCONNECT_QUEUE_BYTES))
 
     def cut() -> None:
         nonlocal cuts

@@ -24,7 +24,8 @@ from dragoman.protocols.agui.run_service.errors import ERRORS, MEDIA_TYPE, Probl
 from dragoman.protocols.agui.run_service.files import Files
 from dragoman.protocols.agui.run_service.runs import RunHandlers
 from dragoman.protocols.agui.run_service.translate import history_message, thread_info
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp
+from dragoman.protocols.kit.access import AccessControl
+from dragoman.protocols.kit.app import ProtocolApp
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query
@@ -36,25 +37,24 @@ from dragoman.protocols.kit.session_pages import session_page
 
 def app(
     engine: Engine,
-    authenticate: Authenticate,
+    access: AccessControl,
     files: Files,
     profiles: ProfileService,
     *,
-    admit_stream: AdmitStream,
     answers_limit: int,
 ) -> ASGIApp:
     """Build the service as an ASGI application, to be mounted anywhere.
 
     `answers_limit` is in bytes: of a body with answers, which may hold a tool's results.
     """
-    runs = RunHandlers(engine, files, admit_stream, answers_limit)
+    runs = RunHandlers(engine, files, access.admit_stream, answers_limit)
     handlers = _Handlers(engine, files, profiles)
     routes = [
         *(route for area in (runs, handlers, files) for route in area.routes()),
         Route("GET", CONTENT_PATH, files.content, is_open=True),
         Route("GET", CONTENT_PATH + "/{path:path}", files.content, is_open=True),
     ]
-    return ProtocolApp("runs", routes, ERRORS, authenticate, write_error=_write_error)
+    return ProtocolApp("runs", routes, ERRORS, access, write_error=_write_error)
 
 
 def _write_error(error: ErrorResponse) -> Response:

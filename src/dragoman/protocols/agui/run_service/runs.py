@@ -34,7 +34,8 @@ from dragoman.protocols.agui.run_service.errors import FORWARDED_PROPS_MESSAGE, 
 from dragoman.protocols.agui.run_service.files import Files
 from dragoman.protocols.agui.run_service.rules import RuleContext, RuleViolation
 from dragoman.protocols.agui.run_service.streams import ThreadEncoder
-from dragoman.protocols.kit.app import AdmitStream, principal_of
+from dragoman.protocols.kit.access import AdmitStream
+from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import read_json_body
 from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, Handlers, endpoint, query

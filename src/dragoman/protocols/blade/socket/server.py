@@ -31,12 +31,12 @@ from dragoman.core.principal import HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.refusals import LimitExceeded, LimitReached, Refused, Unavailable
 from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
-from dragoman.engine.services.authentication import Authenticator
 from dragoman.engine.services.keys import client_network
-from dragoman.engine.services.unread_responses import UNREAD_RESPONSES
+from dragoman.engine.services.unread_responses import UnreadResponses
 from dragoman.protocols.blade.errors import ERROR_TABLE, InvalidPacket
 from dragoman.protocols.blade.rest.endpoints import write_error
 from dragoman.protocols.blade.socket.unauthenticated import CONNECT_TIMEOUT_S, UnauthenticatedConnections
+from dragoman.protocols.kit.access import AccessControl
 from dragoman.protocols.kit.app import actor_of, address_of
 from dragoman.protocols.kit.body import header, read_body, release_body
 from dragoman.protocols.kit.connection import ABORT_EXTENSION
@@ -172,7 +172,14 @@ class _EngineIOConnection(Protocol):
 class Socket:
     """One client's connection."""
 
-    def __init__(self, sid: str, principal: Principal, actor: Actor, connection: _EngineIOConnection) -> None:
+    def __init__(
+        self,
+        sid: str,
+        principal: Principal,
+        actor: Actor,
+        connection: _EngineIOConnection,
+        unread_responses: UnreadResponses,
+    ) -> None:
         self.sid = sid
         self.principal = principal
         self.actor = actor
@@ -188,6 +195,7 @@ class Socket:
         self.release_slot: Callable[[], None] = _do_nothing
         """Stops counting the connection against its user's limit."""
         self._connection = connection
+        self._unread_responses = unread_responses
         self._queued_sizes: deque[int] = deque()
         self._queued_bytes = 0
         self._is_counted = False
@@ -224,7 +232,7 @@ class Socket:
         self._queued_bytes += len(event.data)
         if self._queued_bytes > COUNTED_QUEUE_BYTES and self._count_queued_bytes() > COUNTED_QUEUE_BYTES:
             self._is_counted, self._connection.queue.on_taken = True, self._count_queued_bytes
-            UNREAD_RESPONSES.add(self, self.principal.user, self._queued_bytes, self.abort)
+            self._unread_responses.add(self, self.principal.user, self._queued_bytes, self.abort)
         if self._queued_bytes > DISCONNECT_QUEUE_BYTES and self._count_queued_bytes() > DISCONNECT_QUEUE_BYTES:
             self.is_disconnected = True
             self.disconnect()
@@ -240,7 +248,7 @@ class Socket:
             self._queued_bytes -= self._queued_sizes.popleft()
         if self._is_counted and self._queued_bytes <= COUNTED_QUEUE_BYTES:
             self._is_counted, self._connection.queue.on_taken = False, None
-            UNREAD_RESPONSES.discard(self)
+            self._unread_responses.discard(self)
         return self._queued_bytes
 
     def emit(self, name: str, payload: JsonObject) -> None:
@@ -252,7 +260,7 @@ class Socket:
         self.is_disconnected = True
         self.stop_watching_key()
         self.release_slot()
-        UNREAD_RESPONSES.discard(self)
+        self._unread_responses.discard(self)
         self._connection.queue.on_taken = None
         self.stop_watching_key = self.disconnect = self.abort = self.release_slot = _do_nothing  # breaks their cycles
         self._connection.queue.put_nowait(None)
@@ -460,20 +468,18 @@ class SocketServer:
 
     def __init__(
         self,
-        authenticator: Authenticator,
+        access: AccessControl,
         handlers: Mapping[str, Handler],
         *,
         on_connect: Callable[[Socket], None],
         on_disconnect: Callable[[Socket], None],
-        admit: Callable[[Principal], Callable[[], None]],
         unauthenticated_per_address: int,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
-        self._authenticator = authenticator
+        self._access = access
         self._sockets: dict[str, Socket] = {}
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
-        self._admit = admit
         self._disconnect_tasks = BackgroundTasks()
         self._is_closed = False
         self._open_streams = STREAMS_OPEN.labels(protocol="blade")
@@ -496,6 +502,7 @@ class SocketServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request or a WebSocket."""
+        scope["connection_memory"] = self._access.memory
         HOPS.set(parse_hops(header(scope, HOPS_HEADER.encode())))
         try:
             if scope["type"] == "websocket":
@@ -556,21 +563,22 @@ class SocketServer:
         token = auth.get("token") if isinstance(auth, dict) else None
         credentials = f"Bearer {token}" if token and isinstance(token, str) else None
         try:
-            principal = await self._authenticator.authenticate(credentials, address_of(environ["asgi.scope"]))
+            principal = await self._access.authenticator.authenticate(credentials, address_of(environ["asgi.scope"]))
         except Unavailable as refused:
             raise Refusal(str(refused)) from refused
         except Refused as refused:
             raise Refusal(UNAUTHORIZED) from refused
         try:
-            release_slot = self._admit(principal)
+            release_slot = self._access.admit_stream(principal)
         except Refused as refused:
             raise Refusal(str(refused)) from refused
         connection = self._server.eio.sockets[self._server.manager.eio_sid_from_sid(sid, "/")]
-        socket = Socket(sid, principal, actor_of(principal, environ["asgi.scope"]), connection)
+        actor = actor_of(principal, environ["asgi.scope"])
+        socket = Socket(sid, principal, actor, connection, self._access.memory.responses)
         socket.release_slot = release_slot
         socket.disconnect = lambda: self._disconnect(socket)
         socket.abort = partial(self._server.abort, self._server.manager.eio_sid_from_sid(sid, "/"))
-        socket.stop_watching_key = self._authenticator.on_revoked(principal, socket.disconnect)
+        socket.stop_watching_key = self._access.authenticator.on_revoked(principal, socket.disconnect)
         self._sockets[sid] = socket
         self._open_streams.inc()
         self._on_connect(socket)

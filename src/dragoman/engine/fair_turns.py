@@ -1,4 +1,4 @@
-"""The event loop's time, shared fairly between users whose runs have more to do than to wait for."""
+"""The event loop's time, shared fairly between users that have more to do than to wait for."""
 
 import asyncio
 from collections import deque
@@ -7,14 +7,14 @@ from dragoman.core.ids import UserId
 
 
 class FairTurns:
-    """Lets one busy run of each user continue in each iteration of the event loop, in the order of their calls."""
+    """Lets one busy task of each user continue in each iteration of the event loop, in the order of their calls."""
 
     def __init__(self) -> None:
         self._waiting: dict[UserId, deque[asyncio.Future[None]]] = {}
-        """The users with a run that continues in the next iteration, each with the runs after it."""
+        """The users with a task that continues in the next iteration, each with the tasks after it."""
 
     async def take(self, user: UserId) -> None:
-        """Yield to all other tasks, until it is this run's turn."""
+        """Yield to all other tasks, until it is the caller's turn."""
         loop = asyncio.get_running_loop()
         waiting = self._waiting.get(user)
         if waiting is None:
@@ -30,7 +30,7 @@ class FairTurns:
         waiting = self._waiting[user]
         while waiting:
             turn = waiting.popleft()
-            if not turn.done():  # else its run was cancelled
+            if not turn.done():  # else its task was cancelled
                 turn.set_result(None)
                 asyncio.get_running_loop().call_soon(self._wake_next, user)
                 return

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from dragoman.core.ids import UserId
-from dragoman.engine.runs.fair_turns import FairTurns
+from dragoman.engine.fair_turns import FairTurns
 from tests.engine.world import DEADLINE_S
 
 BUSY, OTHER = UserId("busy"), UserId("other")
