@@ -6,7 +6,7 @@ import gc
 import pytest
 from engineio.async_socket import AsyncSocket  # type: ignore[import-untyped]  # the library is not annotated
 
-from dragoman.protocols.blade.socket import server as socket_server_module
+from dragoman.protocols.blade.socket import socketio_server
 from tests.abuse.conftest import ServerMaker
 from tests.abuse.raw_client import ListeningServer, RawConnection
 
@@ -91,7 +91,7 @@ async def test_the_head_of_a_handshake_is_not_kept(open_socket_server: ServerMak
 async def test_events_of_a_client_that_does_not_read_their_answers_wait_until_it_does(
     open_socket_server: ServerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_server_module, "SLOW_QUEUE_EVENTS", 20)
+    monkeypatch.setattr(socketio_server, "SLOW_QUEUE_EVENTS", 20)
     async with open_socket_server() as server:
         reader, writer = await server.peer(), await server.peer()
         sid = await handshake(reader, server)

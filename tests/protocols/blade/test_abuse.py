@@ -14,7 +14,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
 from dragoman.protocols.blade.socket import unauthenticated
-from dragoman.protocols.blade.socket.server import MAX_CONNECT_PACKET_CHARS, SocketServer
+from dragoman.protocols.blade.socket.server import SocketServer
+from dragoman.protocols.blade.socket.socketio_server import MAX_CONNECT_PACKET_CHARS
 from dragoman.server.runner import MAX_WEBSOCKET_MESSAGE_BYTES
 from tests.protocols.blade.client import RestClient, SocketClient, socket_client
 from tests.protocols.blade.driver import url_of

@@ -16,7 +16,8 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import Append
 from dragoman.protocols.blade.access import lease_readable
 from dragoman.protocols.blade.socket import inbox
-from dragoman.protocols.blade.socket.server import MAX_DETACHED_EVENTS, Socket
+from dragoman.protocols.blade.socket.client_socket import Socket
+from dragoman.protocols.blade.socket.socketio_server import MAX_DETACHED_EVENTS
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, script
 from tests.protocols.blade.client import Event, RestClient, SocketClient, flat, kinds, socket_client

@@ -20,7 +20,7 @@ from dragoman.ports.log import Append
 from dragoman.protocols.blade.projection.emitter import PatchOptions
 from dragoman.protocols.blade.projection.projection import Projection
 from dragoman.protocols.blade.socket import room, rooms
-from dragoman.protocols.blade.socket.server import (
+from dragoman.protocols.blade.socket.client_socket import (
     COUNTED_QUEUE_BYTES,
     DISCONNECT_QUEUE_BYTES,
     PacketQueue,

@@ -23,9 +23,11 @@ from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.access import lease_owned, lease_readable
 from dragoman.protocols.blade.errors import SOCKET_ERROR_TABLE, MissingFields, NothingToCompact, detail_of
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection
+from dragoman.protocols.blade.socket.client_socket import Socket
 from dragoman.protocols.blade.socket.room import Room
 from dragoman.protocols.blade.socket.rooms import Rooms
-from dragoman.protocols.blade.socket.server import Handler, Socket, wants_acknowledgement
+from dragoman.protocols.blade.socket.server import Handler
+from dragoman.protocols.blade.socket.socketio_server import wants_acknowledgement
 from dragoman.protocols.blade.wire import chat as wire
 from dragoman.protocols.kit.app import counted_error
 from dragoman.protocols.kit.decoding import convert_value

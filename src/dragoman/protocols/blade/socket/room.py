@@ -18,7 +18,7 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.emitter import OutgoingEvent, PatchOptions
 from dragoman.protocols.blade.projection.loader import tool_titles
 from dragoman.protocols.blade.projection.projection import Projection
-from dragoman.protocols.blade.socket.server import Socket, event_packet
+from dragoman.protocols.blade.socket.client_socket import Socket, event_packet
 
 BATCHED_EVENTS = frozenset({"chat:start", "turn:start", "turn:patch", "turn:end"})
 """Events that raw sockets get in batches (specification, section 16)."""

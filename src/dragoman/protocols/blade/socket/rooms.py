@@ -25,8 +25,8 @@ from dragoman.engine.runs.replays import is_replay
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.chat import replay_state_of, updated_fields
 from dragoman.protocols.blade.projection.emitter import OutgoingEvent, PatchOptions
+from dragoman.protocols.blade.socket.client_socket import Socket, event_packet
 from dragoman.protocols.blade.socket.room import Room
-from dragoman.protocols.blade.socket.server import Socket, event_packet
 from dragoman.protocols.blade.translate import status_of
 from dragoman.protocols.blade.wire.chat import public_session_id
 
