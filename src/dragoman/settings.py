@@ -192,7 +192,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     schema_bytes: Annotated[int, doc("largest JSON Schema of such a tool, in bytes", ge=2)] = 64 * 1024
     private_bytes: Annotated[
-        int, doc("largest private value that an agent may store with a message, in bytes of JSON", ge=0)
+        int,
+        doc(
+            "largest private value of a message in the log, in bytes of JSON; larger ones are kept with the session",
+            ge=0,
+        ),
     ] = 4 * 1024 * 1024
     kept_value_bytes: Annotated[int, doc("largest value that an agent may keep with a session, in bytes", ge=1)] = (
         16 * 1024 * 1024

@@ -28,6 +28,7 @@ from pydantic_ai.capabilities import SelectModel
 from pydantic_ai.exceptions import ModelHTTPError, ToolFailed
 from pydantic_ai.messages import (
     BinaryContent,
+    CustomEvent,
     ImageUrl,
     ModelMessage,
     ModelRequest,
@@ -42,7 +43,7 @@ from pydantic_ai.models.test import TestModel
 from dragoman.adapters.frameworks import Refused
 from dragoman.adapters.pydantic_ai import PydanticAIAgent, as_agent
 from dragoman.core.answers import compact_json
-from dragoman.core.content import Image, Text, text_of
+from dragoman.core.content import Data, Image, Text, text_of
 from dragoman.core.events import (
     AnswerGiven,
     BlockClosed,
@@ -344,6 +345,89 @@ async def test_what_a_tool_returned_beside_its_result_reaches_the_model_after_an
         part for part in seen[1][-1].parts if isinstance(part, ToolReturnPart) and part.tool_name == "look"
     ]
     assert (look_result.content, look_result.metadata) == ("seen", {"width": 80, "icon": "_w=="})
+
+
+async def test_a_large_document_that_a_tool_returned_beside_its_result_reaches_the_model_in_later_turns(
+    world: World,
+) -> None:
+    document = bytes(range(256)) * 16 * 1024
+    seen: list[list[ModelMessage]] = []
+    agent = FrameworkAgent(scripted([call("scan"), call("pay")], ["done"], seen=seen))
+
+    @agent.tool_plain
+    def scan() -> ToolReturn:
+        return ToolReturn("scanned", content=[BinaryContent(document, media_type="application/pdf")])
+
+    @agent.tool_plain(requires_approval=True)
+    def pay() -> str:
+        return "paid"
+
+    engine, live, _ = await talk(world, agent)
+    await answer(world, engine, live, lambda call_id: Decision(call_id=call_id, granted=True))
+    await play(engine, live, "and again")
+    for messages in seen[1:3]:
+        beside = [part.content for part in messages[2].parts if isinstance(part, UserPromptPart)]
+        scanned = beside[0][0]
+        assert isinstance(scanned, BinaryContent)
+        assert (scanned.data == document, scanned.media_type) == (True, "application/pdf")
+
+
+@dataclass(kw_only=True)
+class Progress(CustomEvent):
+    thumbnail: bytes
+
+
+async def test_bytes_of_the_author_are_base64_wherever_they_are_shown(world: World) -> None:
+    async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        if len(messages) == 1:
+            yield {0: DeltaToolCall(name="ask", json_args="{}", tool_call_id="c")}
+        else:
+            yield {0: DeltaToolCall(name=info.output_tools[0].name, json_args="{}", tool_call_id="d")}
+
+    def picture() -> dict[str, bytes]:
+        """The answer."""
+        return {"png": b"\xff"}
+
+    agent = FrameworkAgent(FunctionModel(stream_function=speak), output_type=picture)
+
+    @agent.tool
+    async def ask(ctx: RunContext[Any]) -> str:
+        if not ctx.tool_call_approved:
+            await ctx.emit(Progress(thumbnail=b"\xfe"))
+            raise ApprovalRequired(metadata={"icon": b"\xfd"})
+        return "asked"
+
+    engine, live, _ = await talk(world, agent)
+    (waiting,) = live.state.waiting_calls()
+    assert waiting.note == {"icon": "_Q=="}
+    log = await answer(world, engine, live, lambda call_id: Decision(call_id=call_id, granted=True))
+    assert log[-3:] == ['text: {"png":"_w=="}', "step", "end_turn"]
+    shown = [
+        each.event.block for each in await world.events(live.state.session_id) if isinstance(each.event, BlockClosed)
+    ]
+    assert [each.data["thumbnail"] for each in shown if isinstance(each, Data) and isinstance(each.data, dict)] == [
+        "_g=="
+    ]
+
+
+async def test_a_tool_that_shows_its_progress_and_then_asks_for_approval_runs_when_it_is_granted(world: World) -> None:
+    seen: list[list[ModelMessage]] = []
+    agent = FrameworkAgent(scripted([call("pay")], ["paid"], seen=seen))
+
+    @agent.tool
+    async def pay(ctx: RunContext[Any]) -> str:
+        await ctx.emit(Progress(thumbnail=b"1"))
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return "ok"
+
+    engine, live, log = await talk(world, agent)
+    assert log == ["call pay {}", "step", "started", "data: …", "waits for permission", "step", "tool_use"]
+    log = await answer(world, engine, live, lambda call_id: Decision(call_id=call_id, granted=True))
+    assert [each for each in log if each != "data: …"] == [
+        "granted", "started", "done: ok", "text: paid", "step", "end_turn"
+    ]  # fmt: skip
+    assert [len(message.parts) for message in seen[1]] == [1, 1, 1]
 
 
 async def test_a_question_of_a_deferred_call_is_asked_with_its_choices(world: World) -> None:

@@ -132,7 +132,7 @@ class Bridge(AbstractCapability[Any]):
         await self._end_step(step)
         for part in response.parts:
             if isinstance(part, NativeToolReturnPart) and part.tool_call_id in run_by_provider:
-                await run_by_provider.pop(part.tool_call_id).done(to_jsonable_python(part.content, fallback=str))
+                await run_by_provider.pop(part.tool_call_id).done(_to_json(part.content))
         return response
 
     def _record(self, part: ToolCallPart | NativeToolCallPart) -> Recorded:
@@ -148,7 +148,9 @@ class Bridge(AbstractCapability[Any]):
         if isinstance(output, str) if self._is_answer_text is None else self._is_answer_text:
             await self.close_step()
         else:
-            await self.close_step(output if isinstance(output, str) else to_json(output, fallback=str).decode())
+            await self.close_step(
+                output if isinstance(output, str) else to_json(output, fallback=str, bytes_mode="base64").decode()
+            )
 
     async def close_step(self, output: str | None = None) -> None:
         """End the step that is open, if there is one, after adding the answer's text."""
@@ -231,7 +233,7 @@ class Bridge(AbstractCapability[Any]):
         returned = value.return_value if isinstance(value, ToolReturn) else value
         visible = blocks_of(returned)
         if visible is returned:
-            visible = to_jsonable_python(returned, fallback=str, bytes_mode="base64")
+            visible = _to_json(returned)
         private = {BESIDE_KEY: _beside(value)} if value is not returned else None
         await self._done(call.tool_call_id, visible, "done", private=private)
         return value
@@ -264,7 +266,7 @@ class Bridge(AbstractCapability[Any]):
             recorded = self.calls.get(part.tool_call_id)
             if recorded is None:
                 continue
-            note = to_jsonable_python(requests.metadata.get(part.tool_call_id), fallback=str)
+            note = _to_json(requests.metadata.get(part.tool_call_id))
             match requests.kind(part.tool_call_id):
                 case "approval":
                     recorded.wait("permission", note=note)
@@ -299,7 +301,7 @@ class StreamingBridge(Bridge):
             elif isinstance(event, FunctionToolResultEvent):
                 await self.settle_rejected(event)
             elif isinstance(event, CustomEvent) and is_dataclass(event):
-                run.add(Data(to_jsonable_python(event, fallback=str)))
+                run.add(Data(_to_json(event)))
             yield event
 
 
@@ -310,6 +312,11 @@ class _Step:
     response: ModelResponse
 
 
+def _to_json(value: object) -> Any:  # noqa: ANN401  # JSON
+    """Whatever the author's code made, as JSON: bytes in base64, as the framework itself shows them to models."""
+    return to_jsonable_python(value, fallback=str, bytes_mode="base64")
+
+
 _BESIDE: TypeAdapter[Any] = TypeAdapter(str | list[UserContent] | None)
 
 
@@ -318,7 +325,7 @@ def _beside(value: ToolReturn[Any]) -> dict[str, Any]:
     content = value.content if value.content is None or isinstance(value.content, str) else list(value.content)
     return {
         "content": _BESIDE.dump_python(content, mode="json"),
-        "metadata": to_jsonable_python(value.metadata, fallback=str, bytes_mode="base64"),
+        "metadata": _to_json(value.metadata),
         "tools": value.tools,
     }
 

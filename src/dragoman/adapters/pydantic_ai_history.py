@@ -135,9 +135,14 @@ class _Reader:
 
     def _add_step(self, message: AssistantMessage) -> None:
         kept, sent = self._kept_messages(message.private)
+        if not kept:
+            made = _response_of(message)
+            if not made.parts:  # what a tool has shown while it ran, such as its progress
+                return
+            kept = [made]
         answered = {part.tool_call_id for each in kept for part in each.parts if isinstance(part, ToolReturnPart)}
         self._close_request(without=sent | answered)
-        self._messages += kept or [_response_of(message)]
+        self._messages += kept
         self._open = []
         self._calls = {call.origin or call.call_id: (call, None) for call in message.calls()}
 

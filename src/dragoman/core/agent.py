@@ -309,7 +309,7 @@ class Run(Protocol):
             provider_data: what the model's provider needs back with this step's message.
             private: a value of the agent's own, as `AssistantMessage.private`: it belongs to the message, is hidden
                 with its branch and deleted with its session, and no client ever sees it. One that is larger than the
-                setting `private_bytes` is not stored.
+                setting `private_bytes` is stored outside the log, and counts as one that is kept (see `keep`).
 
         Raises:
             Paused: a call needs the application.

@@ -183,18 +183,48 @@ async def test_an_agent_gets_its_private_values_back_with_its_messages(any_world
 
     async def second(run: Run) -> None:
         run.emit("done")
-        await run.end_step(private="too large" * 10)
+        await run.end_step()
         turns.append([each async for each in run.history()][::-1])
         turns.append(await run.context(100))
 
     echo = any_world.tool("pay", tool)
     any_world.scripts["go"] = [[first, second]]
-    engine = await any_world.start(keep=KeepLimits(private_bytes=50))
+    engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
     assert live.state.last_stop == "end_turn"
     assert [private_values(turn) for turn in turns] == [[{"signature": "s"}, {"receipt": 7}]] * 3
     assert private_values(await any_world.history(live.state.session_id)) == [{"signature": "s"}, {"receipt": 7}]
+
+
+async def test_large_private_values_are_stored_outside_the_log_while_there_is_room(any_world: World) -> None:
+    turns: list[Sequence[Message]] = []
+    large = {"picture": "x" * 1000}
+
+    async def tool(arguments: JsonObject) -> str:
+        echo.contexts[-1].attach(large)
+        return "seen"
+
+    async def first(run: Run) -> None:
+        run.call("look", {})
+        await run.end_step(private=large)
+        turns.append(await run.turn())
+
+    async def second(run: Run) -> None:
+        run.emit("done")
+        await run.end_step(private="no room" * 300)
+        turns.append([each async for each in run.history()][::-1])
+        turns.append(await run.context(100))
+
+    echo = any_world.tool("look", tool)
+    any_world.scripts["go"] = [[first, second]]
+    engine = await any_world.start(keep=KeepLimits(private_bytes=50, value_bytes=100, session_bytes=3000))
+    live = await open_session(engine)
+    await play(engine, live, "go")
+    assert live.state.last_stop == "end_turn"
+    assert [private_values(turn) for turn in turns] == [[large, large]] * 3
+    logged = [encode(each.event) for each in await any_world.events(live.state.session_id)]
+    assert not any(b"xxx" in each for each in logged)
 
 
 class ForgettingAgent(ScriptedAgent):

@@ -279,7 +279,7 @@ class CallRunner:
             seq = run.append((CallStarted(call_id=call.call.call_id, internal=call.internal),))
             await run.live.until_durable(seq)
         TOOL_CALLS.labels(outcome=outcome).inc()
-        private = run.storable_private(context.private)
+        private = await run.kept_values.store_private(context.private)
         return settle_with_value(call, outcome, value, self._new_id, private=private)
 
     def _defer(self, run: LoopRun, call: OpenCall, deferred: Deferred, context: CallContext) -> CallSettled | None:

@@ -23,6 +23,7 @@ from dragoman.core.inputs import Decision
 from dragoman.core.open_calls import OpenCall
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.engine.instrumentation.metrics import TOOL_CALLS
+from dragoman.engine.sessions.kept_values import KeptValues
 from dragoman.engine.sessions.live_session import LiveSession
 
 ENDED_RESULT = "Tool call cancelled: the run ended"
@@ -38,12 +39,10 @@ class RecordingLoop(Protocol):
     """The answers that open calls of the loop have, as they were sent."""
     suspended: set[CallId]
     """The started calls that run again when another call has its answer."""
+    kept_values: KeptValues
 
     def append(self, events: Sequence[Event], *, urgent: bool = True) -> int:
         """Add events of this run to the log. Raises CancelledError if the run is over."""
-
-    def storable_private(self, private: Json) -> Json | msgspec.UnsetType:
-        """A private value as a message holds it: UNSET if there is none, or if it is too large."""
 
 
 class RecordedCall:
@@ -101,7 +100,8 @@ class RecordedCall:
     ) -> None:
         """Settle the call; its result is durable when this returns, unless `durable` is false."""
         opened = self._opened()
-        seq = self._run.append((self._settled(opened, result, outcome, private),), urgent=durable)
+        stored = await self._run.kept_values.store_private(private)
+        seq = self._run.append((self._settled(opened, result, outcome, stored),), urgent=durable)
         TOOL_CALLS.labels(outcome=outcome).inc()
         if durable:
             await self._run.live.until_durable(seq)
@@ -125,10 +125,11 @@ class RecordedCall:
             raise RuntimeError(f"call {self.call.call_id} is not in the log yet, or has its result already")
         return opened
 
-    def _settled(self, opened: OpenCall, result: Json, outcome: CallOutcome, private: Json) -> CallSettled:
+    def _settled(
+        self, opened: OpenCall, result: Json, outcome: CallOutcome, private: Json | msgspec.UnsetType
+    ) -> CallSettled:
         """The call's result, marked as known to the application if it equals the application's own answer."""
-        storable = self._run.storable_private(private)
-        event = settle_with_value(opened, outcome, result, self._new_id, private=storable)
+        event = settle_with_value(opened, outcome, result, self._new_id, private=private)
         answer = self._run.answers.get(self.call.call_id)
         if answer is None or opened.kind not in ("client", "question"):
             return event

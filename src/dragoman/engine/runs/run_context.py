@@ -25,7 +25,6 @@ from dragoman.core.content import (
     Thinking,
     ToolMessage,
     Usage,
-    encode_json,
     is_too_deep,
 )
 from dragoman.core.events import (
@@ -391,7 +390,7 @@ class LoopRun:
             model=model,
             context_window=context_window,
             provider_data=provider_data,
-            private=self.storable_private(private),
+            private=await self.kept_values.store_private(private),
             internal=self._is_internal,
         )
         events.append(closed)
@@ -438,16 +437,6 @@ class LoopRun:
 
     # --- private and kept values ----------------------------------------------------------------------------------
 
-    def storable_private(self, value: Json) -> Json | msgspec.UnsetType:
-        """A message's private value; UNSET if there is none, or if it is too large or too deep. Raises TypeError."""
-        if value is None:
-            return msgspec.UNSET
-        size = 0 if is_too_deep(value) else len(encode_json(value))
-        if not 0 < size <= self.kept_values.limits.private_bytes:
-            log.warning("private value not stored", agent=self.agent.spec.name, run_id=self.run_id, bytes=size or None)
-            return msgspec.UNSET
-        return value
-
     async def keep(self, writes: Mapping[str, bytes | None], *, durable: bool = True) -> None:
         """Keep values with the session, in one commit with what the run has written before."""
         self._active_run()
@@ -464,12 +453,13 @@ class LoopRun:
         """The loop's messages from the last user message on."""
         self._require_tokens()
         await self.services.wait_for_valid_lease()
-        turn = without_repetitions(await self.services.history.turn(self.live, self.loop))
-        return await self.services.attachments.restore(self.session_id, turn)
+        return await self._restored(without_repetitions(await self.services.history.turn(self.live, self.loop)))
 
-    def history(self) -> AsyncIterator[Message]:
+    async def history(self) -> AsyncIterator[Message]:
         """The session's root messages, newest first."""
-        return self.services.history.root_messages_newest_first(self.live)
+        async for message in self.services.history.root_messages_newest_first(self.live):
+            (restored,) = await self.kept_values.restore_private((message,))
+            yield restored
 
     async def summary(self) -> str | None:
         """The summary of the newest compaction."""
@@ -481,7 +471,12 @@ class LoopRun:
         self._require_tokens()
         await self.services.wait_for_valid_lease()
         placed = await self.services.history.context(self.live, max_messages)
-        return await self.services.attachments.restore(self.session_id, [each.message for each in placed])
+        return await self._restored([each.message for each in placed])
+
+    async def _restored(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Messages with everything that is stored outside the log."""
+        restored = await self.services.attachments.restore(self.session_id, messages)
+        return await self.kept_values.restore_private(restored)
 
     async def compact(self, summary: str, keep_from: MessageId, *, tokens_before: int, tokens_after: int) -> None:
         """Record a compaction. Raises ValueError if there is nothing before that message, or no such message."""
