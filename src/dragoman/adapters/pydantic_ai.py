@@ -22,7 +22,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from dragoman.adapters.base import FrameworkAgent, WrapperOptions
 from dragoman.adapters.frameworks import PYDANTIC_AI, needs_argument, no_model, own_runtime
 from dragoman.adapters.model_errors import end_of_run
-from dragoman.adapters.pydantic_ai_capability import Bridge, StreamingBridge, add_result, settle
+from dragoman.adapters.pydantic_ai_capability import ASKING, Bridge, StreamingBridge, add_result, settle
 from dragoman.adapters.pydantic_ai_history import History, read_history, value_of
 from dragoman.adapters.run_info import RunInfo, value_for
 from dragoman.core.agent import Agent, AgentError, Recorded, Run
@@ -164,7 +164,7 @@ class PydanticAIAgent(FrameworkAgent):
             return end_of_run(error)
         output = result.output
         if isinstance(output, DeferredToolRequests):
-            bridge.wait_for(output)
+            await bridge.wait_for(output)
             return None
         await bridge.finish(output)
         return "max_tokens" if result.response.finish_reason == "length" else None
@@ -176,7 +176,11 @@ class PydanticAIAgent(FrameworkAgent):
         """
         left = {each.call.origin or each.call.call_id: each for each in run.recorded()}
         for origin, recorded in left.items():
-            if recorded.state == "started":
+            if origin.startswith(ASKING):
+                continue
+            if (asking := left.get(f"{ASKING}{origin}")) is not None:
+                await _settle_asking(history, origin, recorded, asking)
+            elif recorded.state == "started":
                 await self._settle_interrupted(history, origin, recorded)
             elif recorded.state == "answered":
                 await _settle_answered(history, origin, recorded)
@@ -212,6 +216,21 @@ async def _settle_answered(history: History, origin: str, recorded: Recorded) ->
         await settle(history, origin, recorded, value, "failed" if answer.is_error else "done")
     elif isinstance(answer, Decision) and not answer.granted:
         await settle(history, origin, recorded, denied_result(answer.reason), "denied")
+
+
+async def _settle_asking(history: History, origin: str, recorded: Recorded, asking: Recorded) -> None:
+    """Settle the call that asked for one more approval of another one, which runs again if it was given."""
+    answer = asking.answer
+    if asking.state == "answered" and isinstance(answer, Decision):
+        if answer.granted:
+            await asking.done("Approved")
+        else:
+            await asking.done(denied_result(answer.reason), outcome="denied")
+            await settle(history, origin, recorded, denied_result(answer.reason), "denied")
+        return
+    if asking.state == "new":  # the server died before it waited
+        asking.wait("permission")
+    recorded.suspend()
 
 
 def _with_deferred_calls(agent: AbstractAgent[Any, Any], output_type: Any) -> tuple[AbstractAgent[Any, Any], Any]:  # noqa: ANN401  # the framework's own type

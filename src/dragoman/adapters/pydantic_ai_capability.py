@@ -50,12 +50,13 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_core import to_json, to_jsonable_python
 
-from dragoman.adapters.pydantic_ai_history import History, blocks_of, keep_messages, value_of
+from dragoman.adapters.pydantic_ai_history import ASKING_KEY, History, blocks_of, keep_messages, value_of
 from dragoman.core.agent import Recorded, Run
 from dragoman.core.answers import failed_result, not_found_result
 from dragoman.core.content import Data, Image, Json, JsonObject, Text, Thinking, ToolMessage, Usage, text_of
 from dragoman.core.events import CallOutcome
 from dragoman.core.ids import MessageId
+from dragoman.core.inputs import Decision
 
 RETRY_KEY = "pydantic_ai_retry"
 """In the private value of a result: the text with which the tool asked the model to try again."""
@@ -64,6 +65,8 @@ DENIED_KEY = "pydantic_ai_denied"
 BESIDE_KEY = "pydantic_ai_beside"
 """In the private value of a result: what the tool returned beside it, for the model and for the application."""
 UNPARSED_KEY = "_raw"
+ASKING = "approval of "
+"""Before a call's id: the origin of the call that asks for one more approval of it."""
 
 
 class Bridge(AbstractCapability[Any]):
@@ -260,7 +263,7 @@ class Bridge(AbstractCapability[Any]):
         if event.tool_call_id in self.calls:
             await self._done(event.tool_call_id, event.part.model_response_str(wrap_if_error=False), "failed")
 
-    def wait_for(self, requests: DeferredToolRequests) -> None:
+    async def wait_for(self, requests: DeferredToolRequests) -> None:
         """Let the calls wait that the framework has left to the application."""
         for part in (*requests.approvals, *requests.calls):
             recorded = self.calls.get(part.tool_call_id)
@@ -268,6 +271,8 @@ class Bridge(AbstractCapability[Any]):
                 continue
             note = _to_json(requests.metadata.get(part.tool_call_id))
             match requests.kind(part.tool_call_id):
+                case "approval" if isinstance(recorded.answer, Decision):
+                    await ask_again(self._run, part.tool_call_id, recorded, note)
                 case "approval":
                     recorded.wait("permission", note=note)
                 case "question":
@@ -348,6 +353,14 @@ def add_result(results: DeferredToolResults, origin: str, result: ToolMessage) -
         results.approvals[origin] = ToolDenied(text_of(result.content))
     else:
         results.calls[origin] = as_result(result)
+
+
+async def ask_again(run: Run, origin: str, recorded: Recorded, note: Json) -> None:
+    """Ask for one more approval of a call, with a call of its own: a client may repeat the approval that it gave."""
+    asking = run.record(recorded.call.name, recorded.call.input, origin=f"{ASKING}{origin}")
+    await run.end_step(private={ASKING_KEY: origin})
+    asking.wait("permission", note=note)
+    recorded.suspend()
 
 
 async def settle(history: History, origin: str, recorded: Recorded, value: Json, outcome: CallOutcome) -> None:

@@ -49,6 +49,8 @@ from dragoman.core.content import (
 )
 
 PRIVATE_KEY = "pydantic_ai"
+ASKING_KEY = "pydantic_ai_asking"
+"""In the private value of a message that is no step of the model: the id of the call whose approval it asks for."""
 _REFERENCE = "dragoman:user-message:"
 _ANSWERED = "Final result processed."
 """What the framework itself says to a model about a call that was the answer."""
@@ -134,6 +136,8 @@ class _Reader:
                 self._add_step(message)
 
     def _add_step(self, message: AssistantMessage) -> None:
+        if isinstance(message.private, dict) and ASKING_KEY in message.private:
+            return
         kept, sent = self._kept_messages(message.private)
         if not kept:
             made = _response_of(message)
