@@ -6,6 +6,7 @@ import pytest
 
 from tests.console.conftest import ForeignOrigin
 from tests.console.console_page import ConsolePage, js_string
+from tests.console.test_lens import COMPLETE_COLUMNS
 from tests.conversations import script
 from tests.protocols.blade.client import RestClient, socket_client
 from tests.servers import SocketServer
@@ -13,8 +14,12 @@ from tests.servers import SocketServer
 MARK = "<img src="
 IN_SIGHT = f"document.body.innerText.includes({js_string(MARK)})"
 FROM_OUTSIDE = (
-    "[...document.querySelectorAll('script, img, iframe, link, style, object, embed, svg, form, base, meta, b, a')]"
-    ".filter((each) => URL_IN(each.outerHTML.split('>')[0]) || each.localName === 'b').map((each) => each.outerHTML)"
+    "[...document.querySelectorAll('script, img, iframe, link, style, object, embed, svg, form, base, meta')]"
+    ".filter((each) => URL_IN(each.outerHTML.split('>')[0])).map((each) => each.outerHTML)"
+)
+MARKUP = (
+    "[...document.querySelectorAll('b, a')]"
+    ".filter((each) => each.innerText === 'x' || each.protocol === 'javascript:').map((each) => each.outerHTML)"
 )
 HANDLERS = (
     "[...document.querySelectorAll('*')].flatMap((each) => [...each.attributes])"
@@ -32,7 +37,7 @@ def hostile(url: str) -> str:
 
 async def assert_all_is_text(page: ConsolePage, url: str) -> None:
     port = js_string(re.sub(r".*:", ":", url) + "/")
-    for found in (FROM_OUTSIDE, HANDLERS):
+    for found in (FROM_OUTSIDE, MARKUP, HANDLERS):
         expression = found.replace("URL_IN", f"((text) => text.includes({port}))")
         assert await page.run(expression) == []
 
@@ -52,7 +57,7 @@ async def hostile_session(console_server: SocketServer, foreign_origin: ForeignO
     steps = (
         {"think": word},
         {"mcp": {"server": word, "name": word, "input": {word: word}, "output": {word: [word]}}},
-        {"plan": {"status": "draft", "steps": [{"title": word}]}},
+        {"plan": {"status": "draft", "steps": [{"title": word, "status": "pending"}]}},
         {"data": {word: word}},
         {"say": word},
         {"ask": {"questions": [{"question": word, "options": [{"label": word}, {"label": "no"}]}]}},
@@ -69,11 +74,14 @@ async def hostile_session(console_server: SocketServer, foreign_origin: ForeignO
 async def test_names_from_anywhere_are_text(
     console_page: ConsolePage, foreign_origin: ForeignOrigin, hostile_session: str
 ) -> None:
-    places = [(each, "") for each in ("memories", "keys", "schedules", "conversations")]
-    places += [("conversations", hostile_session), ("lens", hostile_session)]
-    for place, id_ in places:
+    places = [(each, "", IN_SIGHT) for each in ("memories", "keys", "schedules", "conversations")]
+    places += [
+        ("conversations", hostile_session, "document.querySelector('fieldset.question')"),
+        ("lens", hostile_session, COMPLETE_COLUMNS),
+    ]
+    for place, id_, is_complete in places:
         await console_page.open(place, id_)
-        await console_page.until(IN_SIGHT)
+        await console_page.until(f"{IN_SIGHT} && {is_complete}")
         await console_page.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         await assert_all_is_text(console_page, foreign_origin.url)
     assert foreign_origin.requests == []
