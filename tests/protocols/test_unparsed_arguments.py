@@ -52,6 +52,21 @@ async def test_aap_and_ag_ui_show_the_text_as_an_argument(server: SocketServer) 
     assert arguments([each.event for each in frames]) == SHOWN
 
 
+@requirement("ag-ui-b:history:unparsed")
+async def test_so_are_those_of_a_history_that_ag_ui_brings(server: SocketServer) -> None:
+    endpoint, thread = Endpoint(server.connection, server.key("alice")), str(uuid4())
+    asking = {"id": "c", "type": "function", "function": {"name": "wipe", "arguments": TEXT}}
+    messages = [
+        {"id": "1", "role": "user", "content": "go"},
+        {"id": "2", "role": "assistant", "toolCalls": [asking]},
+        {"id": "3", "role": "tool", "toolCallId": "c", "content": "no"},
+        {"id": "4", "role": "user", "content": "again"},
+    ]
+    await endpoint.run(an_input(thread=thread, messages=messages))
+    (brought, _) = [each for each in await endpoint.messages(thread) if each.get("toolCalls")]
+    assert json.loads(brought["toolCalls"][0]["function"]["arguments"]) == SHOWN
+
+
 def arguments(events: list[Json]) -> Json:
     return json.loads("".join(each["delta"] for each in events if each["type"] == "TOOL_CALL_ARGS"))
 

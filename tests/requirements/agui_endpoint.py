@@ -19,6 +19,7 @@ REQUIREMENTS = (
     ),
     Requirement("ag-ui-b:tools:declined", "A declined front-end call is an answer", "ag-ui B.8, 4"),
     Requirement("ag-ui-b:history:once", "What clients resend is stored once and read by the model once", "ag-ui B.9"),
+    Requirement("ag-ui-b:history:unparsed", "Arguments that are no JSON object are kept as their text", "rule 18"),
     Requirement("ag-ui-b:history:restart", "A thread is the same after a restart of the server", "ag-ui B.9"),
     Requirement("ag-ui-b:threads:parallel", "Threads run concurrently without mixing", "ag-ui B.14"),
     Requirement("ag-ui-b:disconnect:cancels", "A disconnect cancels the run that the client started", "ag-ui B.11"),

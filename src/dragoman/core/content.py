@@ -3,7 +3,7 @@
 An assistant message is one model step. Its calls are blocks; the result of a call is a message of its own.
 """
 
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -78,8 +78,32 @@ class Data(msgspec.Struct, frozen=True, tag="data"):
     data: JsonObject
 
 
+class DataUri(NamedTuple):
+    """The parts of a `data:` URI. The type has no parameters, and may be empty; `data` is base64."""
+
+    media_type: str
+    data: str
+
+
+def parse_data_uri(url: str) -> DataUri | None:
+    """The parts of a `data:` URI in base64; None for any other URL."""
+    head, comma, data = url.partition(",")
+    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+        return None
+    return DataUri(head.removeprefix("data:").partition(";")[0].strip(), data)
+
+
 UNPARSED_ARGUMENTS = "_unreadable"
 """The argument that holds the raw text of arguments that are not a JSON object (shared rules, 18). No tool takes it."""
+
+
+def parse_arguments(text: str) -> JsonObject:
+    """The arguments of a call, which a model or a client wrote as JSON."""
+    try:
+        value = msgspec.json.decode(text or "{}")
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {UNPARSED_ARGUMENTS: text}
 
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True, tag="call"):

@@ -8,6 +8,9 @@ import msgspec
 from dragoman.core.content import JsonObject
 from dragoman.core.refusals import Invalid
 
+NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
+"""The schema of a tool without parameters, and of one whose client declares none."""
+
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool as its caller sees it. `parameters` is a JSON Schema of an object.

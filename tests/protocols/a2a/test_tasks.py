@@ -228,9 +228,10 @@ async def test_data_is_text_for_the_agent_and_images_and_files_are_what_they_are
     assert said(task) == 'You said: {"a":1}'
     image = {"raw": "iVBORw0KGgo=", "mediaType": "image/png", "filename": "a.png"}
     paper = {"raw": "JVBERi0=", "mediaType": "application/pdf", "filename": "a.pdf"}
+    notes = {"raw": "aGk=", "mediaType": "text/plain;charset=utf-8", "filename": "a.txt"}
     sound = {"url": "https://a.example/a.mp3", "mediaType": "audio/mpeg"}
-    task = await alice.send([{"text": "see"}, image, paper, sound])
-    assert task["history"][0]["parts"][1:] == [image, paper, sound]
+    task = await alice.send([{"text": "see"}, image, paper, notes, sound])
+    assert task["history"][0]["parts"][1:] == [image, paper, notes, sound]
     drawn = await alice.send(script({"image": "https://a.example/a.png?size=2"}))
     assert drawn["artifacts"][0]["parts"] == [{"url": "https://a.example/a.png?size=2", "mediaType": "image/png"}]
     bare = A2aClient(app_server.connection, app_server.key("alice"), agent="rehearsal-bare")

@@ -518,7 +518,7 @@ def test_camel_case_wins_over_snake_case() -> None:
     body = valid()
     body["run_id"] = "other"
     body["forwarded_props"] = {}
-    user(body)["encrypted_value"] = 1
-    user(body)["encryptedValue"] = "x"
+    picture = user(body)["content"][1]
+    picture["mime_type"] = "text/plain"
     run = checked(body)
-    assert (run.run_id, run.user.encrypted_value) == ("r-1", "x")
+    assert (run.run_id, run.images()[0].mime_type) == ("r-1", picture["mimeType"])

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
+from dragoman.engine.services.connection_memory import ConnectionMemory
 from dragoman.protocols.kit.endpoints import Handlers, endpoint
 
 
@@ -27,7 +28,8 @@ class Notes(Handlers):
 
 
 async def respond(method: str, **scope: Any) -> Response:
-    scope = {"type": "http", "method": method, "headers": [], "query_string": b"", **scope}
+    memory = ConnectionMemory()
+    scope = {"type": "http", "method": method, "headers": [], "query_string": b"", "connection_memory": memory, **scope}
     handler = next(each.handler for each in Notes().routes() if (each.method, each.path) == (method, scope["route"]))
     return await handler(Request(scope))
 

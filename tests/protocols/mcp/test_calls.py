@@ -121,12 +121,19 @@ async def test_files_for_an_agent_that_takes_none_and_sessions_of_other_agents_a
 
 @requirement("mcp:result:blocks")
 async def test_images_and_data_are_part_of_the_result(alice: McpClient) -> None:
-    pixel = "data:image/png;base64,iVBORw0KGgo="
+    pixel, named = "data:image/png;base64,iVBORw0KGgo=", "data:image/png;name=a.png;base64,iVBORw0KGgo="
     result = await alice.call(
-        script({"say": "look"}, {"image": pixel}, {"image": "https://example.org/a.png"}, {"data": {"a": 1}})
+        script(
+            {"say": "look"},
+            {"image": pixel},
+            {"image": named},
+            {"image": "https://example.org/a.png"},
+            {"data": {"a": 1}},
+        )
     )
     assert result["content"][:-1] == [
         {"type": "text", "text": "look"},
+        {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"},
         {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"},
         {"type": "resource_link", "uri": "https://example.org/a.png", "name": "file"},
         {"type": "text", "text": '{"a":1}'},

@@ -4,7 +4,6 @@ A task is what a user's message began: its run, and all runs that brought answer
 an artifact, one for each step; a question is the message of a status. Tools, thinking and sub-agents do not show.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -49,7 +48,6 @@ OUTPUT_MODES = ("text/plain", "application/json", "image/png", "image/jpeg")
 _READABLE_MODES = frozenset({"", "text/plain", "text/*", "*/*", "text", "application/json", *OUTPUT_MODES})
 REPEATED_HISTORY = "application/vnd.ag2.history+json"
 """The media type of a part in which AG2's client repeats the whole conversation with every message."""
-_DATA_URI = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 
 STATES: Mapping[StopReason, wire.State] = {
     "end_turn": "TASK_STATE_COMPLETED",
@@ -483,10 +481,10 @@ def _parts_of(block: core.Block) -> tuple[wire.Part, ...]:
         case core.Data(data=data):
             return (_data_part(data),)
         case core.Image(url=url) | core.File(url=url):
-            found, name = _DATA_URI.fullmatch(url), block.name or ""
+            found, media_type, name = core.parse_data_uri(url), media_type_of(block), block.name or ""
             if found is not None:
-                return (wire.Part(raw=found[2], media_type=found[1], filename=name),)
-            return (wire.Part(url=url, media_type=media_type_of(block), filename=name),) if url else ()
+                return (wire.Part(raw=found.data, media_type=media_type, filename=name),)
+            return (wire.Part(url=url, media_type=media_type, filename=name),) if url else ()
         case _:
             return ()
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from dragoman.core.content import Json, JsonObject
-from dragoman.core.tools import ToolSpec
+from dragoman.core.tools import NO_PARAMETERS, ToolSpec
 from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_json
 from dragoman.protocols.kit.errors import InvalidBody
 
@@ -159,10 +159,6 @@ class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
     name: Id
     description: str | None = None
     parameters: JsonObject
-
-
-_ANY_OBJECT: JsonObject = {"type": "object", "properties": {}}
-"""The parameters of a tool that declares `{}`, in the form that models require."""
 
 
 class _ToolParameters(msgspec.Struct, frozen=True, kw_only=True):
@@ -376,7 +372,7 @@ def _parse_tool(tool: JsonObject, path: str) -> tuple[str, ToolSpec]:
     if tool.get("function") is not None:
         tool, path = tool["function"], f"{path}.function"
     parsed = convert_value(tool, FunctionTool, path)
-    parameters = parsed.parameters or _ANY_OBJECT
+    parameters = parsed.parameters or NO_PARAMETERS
     convert_value(parameters, _ToolParameters, f"{path}.parameters")
     return path, ToolSpec(name=parsed.name, description=parsed.description or "", parameters=parameters)
 

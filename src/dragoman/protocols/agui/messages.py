@@ -102,11 +102,11 @@ def _part_of(block: core.InputBlock) -> agui_content.Part:
 
 def _source(url: str, media_type: str | None) -> agui_content.Source:
     """The source of a file: its bytes for a base64 `data:` URI, else its URL."""
-    head, comma, value = url.partition(",")
-    if not url.startswith("data:") or not comma or not head.endswith(";base64"):
+    uri = core.parse_data_uri(url)
+    if uri is None:
         return agui_content.UrlSource(value=url, mime_type=media_type)
-    declared = head.removeprefix("data:").partition(";")[0]
-    return agui_content.DataSource(value=value, mime_type=declared or media_type or "application/octet-stream")
+    mime_type = uri.media_type or media_type or "application/octet-stream"
+    return agui_content.DataSource(value=uri.data, mime_type=mime_type)
 
 
 def fit_content(content: agui_content.Content, remaining_bytes: int = FRAME_BYTES) -> agui_content.Content:

@@ -19,13 +19,12 @@ from dragoman.core.open_calls import OpenCall
 from dragoman.core.refusals import Invalid, InvalidAnswer, ResultsMissing
 from dragoman.core.run_metadata import ContextEntry, RunMetadata
 from dragoman.core.session import SessionState
-from dragoman.core.tools import AgentSpec, ToolSpec
+from dragoman.core.tools import NO_PARAMETERS, AgentSpec, ToolSpec
 from dragoman.protocols.agui import content as agui_content
 from dragoman.protocols.agui.messages import OMITTED_FILE_TEXT, content_to_wire
 from dragoman.protocols.agui.wire import ResumeEntry, RunInput, Tool
 
 NewId = Callable[[], str]
-NO_PARAMETERS: core.JsonObject = {"type": "object", "properties": {}}
 FILE_MEDIA: dict[type[agui_content.Part], Literal["audio", "video"]] = {
     agui_content.AudioPart: "audio",
     agui_content.VideoPart: "video",
@@ -95,6 +94,11 @@ def seeds_of(messages: Sequence[agui_content.Message], new_id: NewId) -> tuple[c
     return tuple(seeds)
 
 
+def _call(call: agui_content.ToolCall) -> core.Call:
+    arguments = core.parse_arguments(call.function.arguments)
+    return core.Call(call_id=CallId(call.id), name=call.function.name, input=arguments)
+
+
 def _result(message: agui_content.ToolMessage, call: agui_content.ToolCall, new_id: NewId) -> core.ToolMessage:
     return core.ToolMessage(
         id=MessageId(new_id()),
@@ -149,15 +153,6 @@ def _tool_results(messages: Iterable[agui_content.Message]) -> dict[str, agui_co
         if isinstance(message, agui_content.ToolMessage):
             results.setdefault(message.tool_call_id, message)
     return results
-
-
-def _call(call: agui_content.ToolCall) -> core.Call:
-    try:
-        arguments = msgspec.json.decode(call.function.arguments)
-    except (ValueError, RecursionError):
-        arguments = None
-    known = arguments if isinstance(arguments, dict) else {"arguments": call.function.arguments}
-    return core.Call(call_id=CallId(call.id), name=call.function.name, input=known)
 
 
 # --- tools and metadata -----------------------------------------------------------------------------------------------

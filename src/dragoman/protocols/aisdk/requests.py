@@ -19,14 +19,13 @@ from dragoman.core.open_calls import OpenCall
 from dragoman.core.resent_history import SentMessage
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
-from dragoman.core.tools import ToolSpec
+from dragoman.core.tools import NO_PARAMETERS, ToolSpec
 from dragoman.protocols.aisdk.errors import InputAltered
 from dragoman.protocols.aisdk.history import parts_of
 from dragoman.protocols.aisdk.wire import QUESTION_ID, ChatRequest, ClientTool, ClientVersion, UIMessage, question_id
 from dragoman.protocols.kit.errors import InvalidBody
 
 NewId = Callable[[], str]
-NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
 
 # --- messages ---------------------------------------------------------------------------------------------------------
 

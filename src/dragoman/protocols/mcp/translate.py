@@ -4,7 +4,6 @@ A call is a turn: the run that a user's message began, with all runs that only b
 result has no place for is left out: thinking, tool calls, sub-agents, plans, cards (shared rules, 16).
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
@@ -28,6 +27,7 @@ from dragoman.core.question_text import question_text, repeat_question
 from dragoman.core.refusals import FileUnsupported, Invalid, UnknownOption
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption
+from dragoman.protocols.kit.media_types import media_type_of
 from dragoman.protocols.kit.pending_calls import pending_members
 from dragoman.protocols.mcp import wire
 
@@ -48,7 +48,6 @@ _CONTINUE = (
     "Continue a conversation by passing the session_id of an earlier result. "
     "An empty message waits for what is still running."
 )
-_DATA_URI = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 
 STATUSES: Mapping[StopReason, wire.Status] = {
     "end_turn": "completed",
@@ -334,15 +333,16 @@ def _text_block(text: str) -> JsonObject:
 
 
 def _image_block(block: core.Image | core.File, has_links: bool) -> JsonObject:
-    found = _DATA_URI.fullmatch(block.url)
+    found = core.parse_data_uri(block.url)
     name = (block.name if isinstance(block, core.File) else None) or "file"
     if found is None:
         if has_links and block.url.startswith("https://"):
             return {"type": "resource_link", "uri": block.url, "name": name}
         return _text_block(block.url)
-    if not found[1].startswith("image/") or len(found[2]) * 3 // 4 > IMAGE_LIMIT:
-        return _text_block(f"[{name} {found[1]}, {len(found[2]) * 3 // 4} bytes: see the conversation]")
-    return {"type": "image", "data": found[2], "mimeType": found[1]}
+    media_type, size = media_type_of(block), len(found.data) * 3 // 4
+    if not media_type.startswith("image/") or size > IMAGE_LIMIT:
+        return _text_block(f"[{name} {media_type}, {size} bytes: see the conversation]")
+    return {"type": "image", "data": found.data, "mimeType": media_type}
 
 
 def _how_to_answer(calls: Iterable[wire.PendingCall], approve_at: str) -> str:

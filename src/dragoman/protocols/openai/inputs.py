@@ -16,7 +16,7 @@ from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
 from dragoman.core.question_text import answers_from_text
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
-from dragoman.core.tools import ASK_USER_QUESTION, ToolSpec
+from dragoman.core.tools import ASK_USER_QUESTION, NO_PARAMETERS, ToolSpec
 from dragoman.protocols.openai import ids, requests
 from dragoman.protocols.openai.errors import InvalidParameter
 from dragoman.protocols.openai.requests import CreateResponse, InputItem, RunFields
@@ -148,7 +148,7 @@ def seeds_from(
         match item:
             case requests.FunctionCall(call_id=call_id) if call_id in kept and call_id not in names:
                 names[call_id] = item.name
-                blocks.append(core.Call(CallId(call_id), item.name, arguments_from(item.arguments)))
+                blocks.append(core.Call(CallId(call_id), item.name, core.parse_arguments(item.arguments)))
             case requests.FunctionCallOutput(call_id=call_id) if call_id in names and call_id in kept:
                 flush()
                 kept.discard(call_id)
@@ -187,15 +187,6 @@ def _answer(item: InputItem, path: str) -> Answer | None:
             return Decision(call_id=ids.call_of(request_id), granted=approve, reason=reason)
         case _:
             return None
-
-
-def arguments_from(text: str) -> core.JsonObject:
-    """The arguments of a call, which are JSON as text."""
-    try:
-        value = msgspec.json.decode(text or "{}")
-    except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {core.UNPARSED_ARGUMENTS: text}
 
 
 def content_from(content: str | tuple[requests.Part, ...], path: str) -> Content:
@@ -291,7 +282,7 @@ def _offered_tools(fields: CreateResponse) -> tuple[ToolSpec, ...]:
         ToolSpec(
             name=tool.name,
             description=tool.description or "",
-            parameters=tool.parameters or {"type": "object", "properties": {}},
+            parameters=tool.parameters or NO_PARAMETERS,
             strict=tool.strict,
         )
         for tool in fields.tools

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import SessionId
 from dragoman.protocols.agui import wire as agui_wire
-from dragoman.protocols.agui.content import FunctionCall, TextPart
+from dragoman.protocols.agui.content import AssistantMessage, DeveloperMessage, SystemMessage, TextPart
 from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_json
 
 
@@ -59,49 +59,18 @@ class ImagePart(_In, frozen=True, kw_only=True, tag="image", tag_field="type"):
 Part = TextPart | BinaryPart | ImagePart
 
 
-class _Message(_In, frozen=True, kw_only=True):
-    id: str
-    encrypted_value: str | None = None
-
-
-class UserMessage(_Message, frozen=True, kw_only=True, tag="user", tag_field="role"):
+class UserMessage(_In, frozen=True, kw_only=True, tag="user", tag_field="role"):
     """A user message. The only one that is stored."""
 
+    id: str
     content: str | tuple[Part, ...]
     name: str | None = None
 
 
-class ToolCall(_In, frozen=True, kw_only=True):
-    """A call in an assistant message."""
-
-    id: str
-    type: Literal["function"]
-    function: FunctionCall
-    encrypted_value: str | None = None
-
-
-class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant", tag_field="role"):
-    """An assistant message. Not used."""
-
-    content: str | None = None
-    name: str | None = None
-    tool_calls: tuple[ToolCall, ...] | None = None
-
-
-class SystemMessage(_Message, frozen=True, kw_only=True, tag="system", tag_field="role"):
-    """Instructions. Not used."""
-
-    content: str
-    name: str | None = None
-
-
-class DeveloperMessage(SystemMessage, frozen=True, kw_only=True, tag="developer", tag_field="role"):
-    """Instructions. Not used."""
-
-
-class ReasoningMessage(_Message, frozen=True, kw_only=True, tag="reasoning", tag_field="role"):
+class ReasoningMessage(_In, frozen=True, kw_only=True, tag="reasoning", tag_field="role"):
     """Reasoning. Not used."""
 
+    id: str
     content: str | None = None
 
 
@@ -113,9 +82,10 @@ class ActivityMessage(_In, frozen=True, kw_only=True, tag="activity", tag_field=
     content: Json = None
 
 
-class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool", tag_field="role"):
+class ToolMessage(_In, frozen=True, kw_only=True, tag="tool", tag_field="role"):
     """The result of a call. Used if it answers an open call of a front-end tool of this thread."""
 
+    id: str
     content: str
     tool_call_id: str
     error: str | None = None
