@@ -18,7 +18,6 @@ from dragoman.core.principal import Principal
 from dragoman.core.refusals import (
     AgentNotChangeable,
     Forbidden,
-    IdTaken,
     InvalidCursor,
     LimitReached,
     RunNotFound,
@@ -41,13 +40,12 @@ from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import BodyTooLarge
 from dragoman.protocols.kit.frames import KEEP_ALIVE
+from dragoman.protocols.kit.named_sessions import find_or_create
 from dragoman.protocols.kit.runs import SessionStreams, find_run_in
 
 DEFAULT_AGENT_TYPE = "worker"
 """The agent type that stands for the default agent (shared rules, 4)."""
 EVENTS_PER_READ = 200
-MAX_ATTEMPTS = 3
-"""How often a thread is looked up that other requests create or delete at the same moment."""
 
 
 class RunHandlers(Handlers):
@@ -124,22 +122,14 @@ class RunHandlers(Handlers):
         self, caller: Principal, thread: SessionId, body: wire.RunAgentInput, key: IdempotencyKey
     ) -> tuple[RunId, bool]:
         """Start or queue a run, durably. Returns it, and whether its thread is new: there was none."""
-        agent, created = self._engine.agent(self._agent_name(rules.agent_type_of(body))).spec.name, False
-        for _ in range(MAX_ATTEMPTS):
-            try:
-                async with (
-                    self._engine.session(caller.user, thread, reveals_foreign=True) as session,
-                    self._engine.first_request(session, is_new=created),
-                ):
-                    return await self._submit(caller, session, agent, body, key), created
-            except SessionNotFound:
-                create = Create(protocol=translate.PROTOCOL, agent=agent, session_id=thread, tools="all")
-                try:
-                    await self._engine.create(caller.user, create)
-                    created = True
-                except IdTaken:
-                    created = False  # another request was faster: the thread exists now
-        raise SessionNotFound("the thread is being deleted")
+        owner, agent = caller.user, self._engine.agent(self._agent_name(rules.agent_type_of(body))).spec.name
+        create = Create(protocol=translate.PROTOCOL, agent=agent, session_id=thread, tools="all")
+        session, created = await find_or_create(
+            lambda: self._engine.find_session(owner, thread, reveals_foreign=True),
+            lambda: self._engine.create(owner, create, run_follows=True),
+        )
+        async with self._engine.first_request(session, is_new=created):
+            return await self._submit(caller, session, agent, body, key), created
 
     async def _submit(
         self, caller: Principal, session: SessionView, agent: str, body: wire.RunAgentInput, key: IdempotencyKey
