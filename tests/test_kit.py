@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from starlette.requests import ClientDisconnect, Request
-from starlette.routing import Mount
 
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.connection import PUSH_EXTENSION, while_connected
@@ -25,7 +24,7 @@ TOY = Path(toy_protocol.__file__)
 
 def mount_toy(context: ServerContext) -> MountedProtocol:
     toy = toy_protocol.app(context.engine, context.access)
-    return MountedProtocol(routes=[Mount("/toy", app=context.guard(toy, "toy"))], openapi_routes=[])
+    return context.mount("/toy", toy, "toy", [])
 
 
 @pytest.fixture

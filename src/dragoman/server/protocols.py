@@ -55,6 +55,13 @@ class ServerContext(NamedTuple):
         """Wrap a protocol's app, so that its streams are counted and end when their key is revoked."""
         return StreamGuard(app, protocol, self.access.authenticator, takes_websockets=takes_websockets)
 
+    def mount(
+        self, path: str, app: App, protocol: str, described: Sequence[openapi.Route], *, takes_websockets: bool = False
+    ) -> "MountedProtocol":
+        """Mount a protocol whose paths are all below one, guarded."""
+        guarded = self.guard(app, protocol, takes_websockets=takes_websockets)
+        return MountedProtocol([Mount(path, app=guarded)], openapi.with_prefix(described, path))
+
 
 async def _nothing_to_close() -> None:
     pass
@@ -85,10 +92,7 @@ def mount_aap(context: ServerContext) -> MountedProtocol | None:
         context.access,
         http.AapOptions(body_limit=settings.body_bytes, public_meta=settings.public_meta),
     )
-    return MountedProtocol(
-        routes=[Mount(settings.aap_path, app=context.guard(app, "aap"))],
-        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.aap_path),
-    )
+    return context.mount(settings.aap_path, app, "aap", http.OPENAPI_ROUTES)
 
 
 def mount_agui(context: ServerContext) -> MountedProtocol | None:
@@ -107,10 +111,7 @@ def mount_agui(context: ServerContext) -> MountedProtocol | None:
             min_client_version=settings.ag_ui_min_client,
         ),
     )
-    return MountedProtocol(
-        routes=[Mount(settings.ag_ui_path, app=context.guard(app, "ag-ui"))],
-        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.ag_ui_path),
-    )
+    return context.mount(settings.ag_ui_path, app, "ag-ui", http.OPENAPI_ROUTES)
 
 
 def mount_run_service(context: ServerContext) -> MountedProtocol | None:
@@ -138,10 +139,7 @@ def mount_run_service(context: ServerContext) -> MountedProtocol | None:
         context.profiles,
         answers_limit=settings.body_bytes,
     )
-    return MountedProtocol(
-        routes=[Mount(settings.run_service_path, app=context.guard(app, "runs"))],
-        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.run_service_path),
-    )
+    return context.mount(settings.run_service_path, app, "runs", http.OPENAPI_ROUTES)
 
 
 def mount_agentscope(context: ServerContext) -> MountedProtocol | None:
@@ -183,10 +181,7 @@ def mount_ai_sdk(context: ServerContext) -> MountedProtocol | None:
             client_version=client_version_of(settings.ai_sdk_version, 6),
         ),
     )
-    return MountedProtocol(
-        routes=[Mount(settings.ai_sdk_path, app=context.guard(app, "ai-sdk"))],
-        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.ai_sdk_path),
-    )
+    return context.mount(settings.ai_sdk_path, app, "ai-sdk", http.OPENAPI_ROUTES)
 
 
 def mount_mcp(context: ServerContext) -> MountedProtocol | None:
@@ -317,10 +312,7 @@ def mount_openai(context: ServerContext) -> MountedProtocol | None:
         ),
         context.expired_sessions,
     )
-    return MountedProtocol(
-        routes=[Mount(settings.openai_path, app=context.guard(app, "openai", takes_websockets=True))],
-        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.openai_path),
-    )
+    return context.mount(settings.openai_path, app, "openai", http.OPENAPI_ROUTES, takes_websockets=True)
 
 
 PROTOCOLS: tuple[ProtocolFactory, ...] = (
