@@ -278,6 +278,15 @@ async def test_errors_never_contain_the_key(model: OpenAIModel, server: FakeOpen
     assert KEY not in repr(model)
 
 
+async def test_a_key_that_is_a_placeholder_is_masked_only_as_a_word(server: FakeOpenAIServer) -> None:
+    """Local servers need no key, and many people set `none` or `x`."""
+    model = OpenAIModel("gpt-x", base_url=server.base_url, api_key="x")
+    server.answers = [refusal(400, {"error": {"message": "max_tokens exceeds the context of x"}})]
+    with pytest.raises(ModelFailed, match=r"max_tokens exceeds the context of \*\*\*$"):
+        await events_of(model, a_request())
+    await model.aclose()
+
+
 @pytest.mark.parametrize("key", ["sk-4711\n", "sk-4711 x", "sk-47é11", ""])
 def test_an_invalid_key_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(ValueError, match="API key") as refused:

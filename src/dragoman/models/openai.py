@@ -19,6 +19,8 @@ READ_TIMEOUT_S = 300.0
 """Maximum time between two reads. Reasoning models may be silent for minutes before the first token."""
 TAIL_TIMEOUT_S = 5.0
 """Maximum time for what follows the finish reason: usage and the end of the body. The answer is complete without."""
+MIN_SECRET_LENGTH = 8
+"""A shorter API key is masked in errors only as a word of its own."""
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 _REFUSED_SCHEMA = re.compile("response_format|schema|grammar", re.IGNORECASE)
@@ -139,7 +141,12 @@ class OpenAIModel:
 
     def _redact_key(self, text: str) -> str:
         """Remove the API key, because servers tend to repeat a key that they reject."""
-        return text.replace(self._api_key, "***") if self._api_key else text
+        if self._api_key is None:
+            return text
+        key = re.escape(self._api_key)
+        if len(self._api_key) < MIN_SECRET_LENGTH:  # a placeholder such as `x` or `none`, which other words may contain
+            key = rf"(?<!\w){key}(?!\w)"
+        return re.sub(key, "***", text)
 
 
 class _ResponseStream:
