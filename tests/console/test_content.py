@@ -14,7 +14,7 @@ from tests.browser import Browser, Json
 from tests.console.axe import serious_violations
 from tests.console.conftest import SCREENSHOTS, ForeignOrigin
 from tests.console.console_page import ConsolePage
-from tests.console.test_conversations import DONE, start_conversation
+from tests.console.test_conversations import DONE, say, start_conversation
 from tests.conversations import script
 from tests.extent import IS_FULL
 from tests.nodejs import node
@@ -56,6 +56,21 @@ def plain
 | left | right |
 |:--|--:|
 | $a^2$ | 1 |
+"""
+OTHER_DIRECTIONS = f"""
+هذا نص عربي. 123 (test)
+
+- عنصر
+
+  والثاني
+
+> اقتباس
+
+An English paragraph.
+
+{"| heading " * 12}|
+{"|---" * 12}|
+{"| value " * 12}|
 """
 FORMULAS = "[...document.querySelectorAll('.assistant math')].map((each) => each.namespaceURI.split('/').at(-1))"
 KEYWORDS = "[...document.querySelectorAll('.code .hljs-keyword')].map((each) => each.innerText)"
@@ -138,6 +153,35 @@ async def test_code_has_colors_and_formulas_are_set_live_and_after_a_reload(cons
     await console_page.run("document.querySelector('.feed').scrollTop = 200")
     await console_page.screenshot("markdown-narrow-dark-zh")
     await console_page.set(theme="light", language="en")
+
+
+async def test_text_runs_in_the_direction_of_its_language_and_words_in_tables_stay_whole(
+    console_page: ConsolePage,
+) -> None:
+    await start_conversation(console_page, "مرحبا بكم. (one)")
+    await console_page.until(DONE)
+    await say(console_page, script({"say": OTHER_DIRECTIONS}))
+    await console_page.until(f"document.querySelector('.assistant table') && {DONE}")
+    directions = """[...document.querySelectorAll(
+        '.assistant:has(table) .markdown > :not(.table), .message-text, .chat-title'
+    )].map((each) => [each.tagName.toLowerCase(), getComputedStyle(each).direction])"""
+    assert await console_page.run(directions) == [
+        ["h1", "rtl"],
+        ["div", "rtl"],
+        ["div", "ltr"],
+        ["p", "rtl"],
+        ["ul", "rtl"],
+        ["blockquote", "rtl"],
+        ["p", "ltr"],
+    ]
+    lines = """[...document.querySelectorAll('.assistant th')].map((each) => {
+        const range = document.createRange();
+        range.selectNodeContents(each);
+        return new Set([...range.getClientRects()].map((line) => line.top)).size;
+    })"""
+    assert await console_page.run(lines) == [1] * 12
+    assert await console_page.run("document.documentElement.scrollWidth <= innerWidth")
+    await console_page.screenshot("directions")
 
 
 async def test_five_thousand_messages_scroll_and_stream_without_jank(

@@ -2,8 +2,15 @@
 
 from tests.console.axe import serious_violations
 from tests.console.console_page import ConsolePage
+from tests.console.test_conversations import say
 
 STARTERS = "[...document.querySelectorAll('.starter')].map((each) => each.textContent)"
+PASTE_PICTURE = """(() => {
+    const files = new DataTransfer();
+    files.items.add(new File(['GIF89a'], 'dot.gif', { type: 'image/gif' }));
+    document.querySelector('.composer textarea').dispatchEvent(
+        new ClipboardEvent('paste', { clipboardData: files, bubbles: true, cancelable: true }));
+})()"""
 
 
 async def test_an_empty_conversation_suggests_messages_and_the_tour_shows_everything(console_page: ConsolePage) -> None:
@@ -45,13 +52,27 @@ async def test_the_button_that_sends_stays_in_view_on_a_phone_when_a_picture_is_
     await console_page.resize(400, 700)
     await console_page.open()
     await console_page.until("document.querySelector('.starter')")
-    await console_page.run(
-        """(() => {
-        const files = new DataTransfer();
-        files.items.add(new File(['GIF89a'], 'dot.gif', { type: 'image/gif' }));
-        document.querySelector('.composer textarea').dispatchEvent(
-            new ClipboardEvent('paste', { clipboardData: files, bubbles: true, cancelable: true }));
-        })()"""
-    )
+    await console_page.run(PASTE_PICTURE)
     await console_page.wait_for_text("dot.gif", ".attached")
     await console_page.until("document.querySelector('.composer [type=submit]').getBoundingClientRect().bottom < 700")
+
+
+async def test_a_first_message_that_is_refused_can_be_sent_to_another_agent(console_page: ConsolePage) -> None:
+    await console_page.open()
+    await console_page.until("document.querySelector('.starter')")
+    before = await console_page.run("document.querySelectorAll('.session').length")
+    await console_page.run("document.querySelectorAll('.agent input')[1].click()")
+    await console_page.run(PASTE_PICTURE)
+    await console_page.wait_for_text("dot.gif", ".attached")
+    await say(console_page, "what is this?")
+    refusal = "[...document.querySelectorAll('.toast')].map((each) => each.innerText.trim())"
+    await console_page.until(f"{refusal}.includes(\"agent 'rehearsal-bare' takes no images\")")
+    await console_page.until("document.querySelector('[aria-label=Message]').value === 'what is this?'")
+    assert await console_page.text(".attached") != ""
+    assert await console_page.run("[location.hash, document.querySelectorAll('.session').length]") == [
+        "#/conversations",
+        before,
+    ]
+    await console_page.run("document.querySelectorAll('.agent input')[0].click()")
+    await console_page.press("Send")
+    await console_page.wait_for_text("You said: what is this?", ".assistant")

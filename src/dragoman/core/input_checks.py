@@ -264,19 +264,22 @@ def _check_file(spec: AgentSpec, file: File, path: str) -> None:
 
 def _check_image(spec: AgentSpec, image: Image, path: str) -> None:
     if is_web_url(image.url):
-        is_accepted = spec.capabilities.image_http
-        form = "images by URL"
-    elif _is_data_uri(image.url, _IMAGE_TYPE):
-        is_accepted = spec.capabilities.image_data
-        form = "images as data URIs"
-    else:
+        if not spec.capabilities.image_http:
+            raise ImageUnsupported(_without_images(spec, "by URL"), path=path)
+    elif not _is_data_uri(image.url, _IMAGE_TYPE):
         raise ImageUnsupported(
             "expected an image's URL with http or https and a host, or a base64 data: URI of an image", path=path
         )
-    if not is_accepted:
-        raise ImageUnsupported(f"agent {spec.name!r} takes no {form}", path=path)
+    elif not spec.capabilities.image_data:
+        raise ImageUnsupported(_without_images(spec, "as data URIs"), path=path)
 
 
 def _check_stored_image(spec: AgentSpec) -> None:
     if not spec.capabilities.image_data:
-        raise ImageUnsupported(f"agent {spec.name!r} takes no images as data URIs")
+        raise ImageUnsupported(_without_images(spec, "as data URIs"))
+
+
+def _without_images(spec: AgentSpec, form: str) -> str:
+    """The sentence about an image in a form that the agent does not take; without the form if it takes none at all."""
+    takes_some = spec.capabilities.image_http or spec.capabilities.image_data
+    return f"agent {spec.name!r} takes no images{f' {form}' if takes_some else ''}"

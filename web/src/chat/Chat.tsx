@@ -173,7 +173,7 @@ function Tail() {
                     <div class="bubble">
                         {sending.map((part, index) =>
                             part.type === "text" ? (
-                                <div key={index} class="message-text">
+                                <div key={index} dir="auto" class="message-text">
                                     {part.text}
                                 </div>
                             ) : part.type === "image_url" ? (

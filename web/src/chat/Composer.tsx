@@ -149,6 +149,7 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
             <textarea
                 ref={area}
                 rows={1}
+                dir="auto"
                 aria-label={t("chat.message")}
                 placeholder={placeholder}
                 value={text.value}

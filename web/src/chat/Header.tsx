@@ -78,7 +78,9 @@ export function Header() {
             <a class="button plain icon-only back" href={to("conversations")} aria-label={t("chat.back")}>
                 <Icon name="back" />
             </a>
-            <h1 class="chat-title">{detail === null ? "" : detail.intent || t("chat.untitled")}</h1>
+            <h1 class="chat-title" dir="auto">
+                {detail === null ? "" : detail.intent || t("chat.untitled")}
+            </h1>
             {!isConnected.value && (
                 <span class="badge warning" role="status">
                     {t("chat.offline")}

@@ -1,5 +1,6 @@
 /** Starts a conversation: the agent, its options and the first message. */
 import { useSignal } from "@preact/signals";
+import { ApiError } from "../api/errors";
 import { isReadOnly } from "../api/key";
 import { useLoaded } from "../api/loading";
 import { Empty, Failed } from "../components/Empty";
@@ -13,6 +14,7 @@ import { address, go } from "../browser/router";
 import { type Agent, agents, create, type Option } from "./agents";
 import { Composer } from "./Composer";
 import { draftOf } from "./drafts";
+import { sessions } from "./list";
 import { send } from "./socket";
 import { messageOf, type Part } from "./wire";
 
@@ -48,9 +50,12 @@ function Start({ agents, onBegin }: { agents: readonly Agent[]; onBegin: OnBegin
         onBegin(id, parts);
         try {
             await send("chat:send", { session_id: id, message: messageOf(parts) });
-        } finally {
-            if (address.peek() === here) go("conversations", id); // else the user has left
+        } catch (error) {
+            // The message stays here, for another agent or without its attachments, and no empty conversation is left.
+            if (error instanceof ApiError && error.status !== 0) await sessions.remove(id).catch(() => undefined);
+            throw error;
         }
+        if (address.peek() === here) go("conversations", id); // else the user has left
     };
     const beginWith = async (text: string): Promise<void> => {
         if (isBeginning.value) return;

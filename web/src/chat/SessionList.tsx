@@ -79,7 +79,9 @@ function Item({ session, isCurrent }: { session: Session; isCurrent: boolean }) 
                 href={to("conversations", bare(session.id))}
                 aria-current={isCurrent ? "true" : undefined}
             >
-                <span class="session-title">{session.intent || t("chat.untitled")}</span>
+                <span class="session-title" dir="auto">
+                    {session.intent || t("chat.untitled")}
+                </span>
                 <span class="session-facts">
                     {session.status === "running" && <span class="live" title={t("chat.status.running")} />}
                     {session.status === "waiting_for_input" && (

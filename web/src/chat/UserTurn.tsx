@@ -174,6 +174,7 @@ function Editor({ turn }: { turn: Turn }) {
             <textarea
                 ref={area}
                 rows={1}
+                dir="auto"
                 aria-label={t("chat.edit-message")}
                 value={text}
                 onInput={(event) =>
@@ -199,7 +200,9 @@ function UserText({ text }: { text: string }) {
     const isLong = text.length > MAX_COLLAPSED_LENGTH || text.split("\n").length > MAX_COLLAPSED_LINES;
     return (
         <>
-            <div class={isLong && !isOpen.value ? "message-text folded" : "message-text"}>{text}</div>
+            <div dir="auto" class={isLong && !isOpen.value ? "message-text folded" : "message-text"}>
+                {text}
+            </div>
             {isLong && (
                 <div>
                     <Button kind="plain" isSmall onClick={() => (isOpen.value = !isOpen.value)}>

@@ -60,20 +60,25 @@ class Block extends Component<{ token: Token; isGrowing: boolean }> {
 
     override render() {
         const { token, isGrowing } = this.props;
-        return token.type === "code" ? <Code code={token as Tokens.Code} isGrowing={isGrowing} /> : drawn(token);
+        return token.type === "code" ? (
+            <Code code={token as Tokens.Code} isGrowing={isGrowing} />
+        ) : (
+            drawn(token, "auto")
+        );
     }
 }
 
-const inside = (tokens: Token[] | undefined): ComponentChildren => (tokens ?? []).map(drawn);
+const inside = (tokens: Token[] | undefined): ComponentChildren => (tokens ?? []).map((token) => drawn(token));
 
-function drawn(token: Token): ComponentChildren {
+/** `dir`: of the outermost elements, which those inside inherit. The browser would not look into elements that have their own. */
+function drawn(token: Token, dir?: "auto"): ComponentChildren {
     switch (token.type) {
         case "heading": {
             const Level = `h${Math.min(6, (token as Tokens.Heading).depth + 2)}` as "h3";
-            return <Level>{inside(token.tokens)}</Level>;
+            return <Level dir={dir}>{inside(token.tokens)}</Level>;
         }
         case "paragraph":
-            return <p>{inside(token.tokens)}</p>;
+            return <p dir={dir}>{inside(token.tokens)}</p>;
         case "text":
             return token.tokens ? inside(token.tokens) : decoded((token as Tokens.Text).text);
         case "strong":
@@ -89,19 +94,19 @@ function drawn(token: Token): ComponentChildren {
         case "hr":
             return <hr />;
         case "blockquote":
-            return <blockquote>{inside(token.tokens)}</blockquote>;
+            return <blockquote dir={dir}>{inside(token.tokens)}</blockquote>;
         case "code":
             return <Code code={token as Tokens.Code} isGrowing={false} />;
         case "list":
-            return <List list={token as Tokens.List} />;
+            return <List list={token as Tokens.List} dir={dir} />;
         case "table":
-            return <Table table={token as Tokens.Table} />;
+            return <Table table={token as Tokens.Table} dir={dir} />;
         case "link":
             return <Link link={token as Tokens.Link} />;
         case "image":
             return <Picture image={token as Tokens.Image} />;
         case "html":
-            return (token as Tokens.HTML).block ? <p>{token.raw.trim()}</p> : token.raw; // HTML as text
+            return (token as Tokens.HTML).block ? <p dir={dir}>{token.raw.trim()}</p> : token.raw; // HTML as text
         case "escape":
             return (token as Tokens.Escape).text;
         case "checkbox":
@@ -116,19 +121,24 @@ function drawn(token: Token): ComponentChildren {
     }
 }
 
-function List({ list }: { list: Tokens.List }) {
+function List({ list, dir }: { list: Tokens.List; dir: "auto" | undefined }) {
     const items = list.items.map((item, index) => (
         <li key={index} class={item.task ? "task" : undefined}>
             {inside(item.tokens)}
         </li>
     ));
-    return list.ordered ? <ol start={Number(list.start) || 1}>{items}</ol> : <ul>{items}</ul>;
+    if (!list.ordered) return <ul dir={dir}>{items}</ul>;
+    return (
+        <ol dir={dir} start={Number(list.start) || 1}>
+            {items}
+        </ol>
+    );
 }
 
-function Table({ table }: { table: Tokens.Table }) {
+function Table({ table, dir }: { table: Tokens.Table; dir: "auto" | undefined }) {
     return (
         <div class="table" tabIndex={0}>
-            <table>
+            <table dir={dir}>
                 <thead>
                     <tr>
                         {table.header.map((cell, index) => (

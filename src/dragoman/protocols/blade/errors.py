@@ -18,6 +18,9 @@ class InvalidPacket(kit.RequestError):
 
 
 _BAD_REQUEST = ErrorRow(422, "bad_request", facts=("path",))
+_UNSUPPORTED = ErrorRow(
+    422, "bad_request"
+)  # without the path, which is one of the core's input: a Blade message has other fields
 _INVALID_ANSWER = ErrorRow(422, "invalid_answer", facts=("path",))
 _NOT_FOUND = ErrorRow(404, "not_found")
 _NO_PENDING_QUESTION = ErrorRow(409, "no_pending_question", facts=("path",))
@@ -39,8 +42,8 @@ ERROR_TABLE = ErrorTable(
         refusals.InvalidOptionValue: _BAD_REQUEST,
         refusals.DuplicateToolName: _BAD_REQUEST,
         refusals.ClientToolsUnsupported: _BAD_REQUEST,
-        refusals.ImageUnsupported: _BAD_REQUEST,
-        refusals.FileUnsupported: _BAD_REQUEST,
+        refusals.ImageUnsupported: _UNSUPPORTED,
+        refusals.FileUnsupported: _UNSUPPORTED,
         refusals.UnknownCall: _NO_PENDING_QUESTION,
         refusals.CallAlreadySettled: _NO_PENDING_QUESTION,
         refusals.ResultsMissing: _INVALID_ANSWER,
