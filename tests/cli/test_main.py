@@ -23,9 +23,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dragoman.cli.main import commands, main
-from dragoman.cli.version import full_version
 from dragoman.core.tools import AgentSpec
 from dragoman.server.bootstrap_key import curl_line
+from dragoman.server.version import full_version, version_in
 from dragoman.settings import SUBJECTS, all_settings
 from tests.requirements import requirement
 
@@ -115,6 +115,7 @@ def test_serve_prints_one_line_when_it_is_ready_and_stops_on_a_signal(tmp_path: 
         assert running.rest() == ""
         logged = [json.loads(line) for line in running.errors.read_text().splitlines()]
         assert {"serving", "stopping", "stopped"} <= {line["event"] for line in logged}
+        assert [line["version"] for line in logged if line["event"] == "serving"] == [full_version()]
         assert not (tmp_path / "data" / "admin.sock").exists()
 
 
@@ -491,22 +492,22 @@ def test_the_version_of_a_checkout_names_the_commit_and_says_whether_files_were_
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     release = version("dragoman")
-    assert full_version(tmp_path) == release, "an installation is no checkout"
+    assert version_in(tmp_path) == release, "an installation is no checkout"
     git("init", "--quiet")
     (tmp_path / "file").write_text("one")
     git("add", "file")
     git("commit", "--quiet", "--message", "one")
     commit = git("rev-parse", "--short=8", "HEAD")
-    assert full_version(tmp_path) == f"{release}+g{commit}"
+    assert version_in(tmp_path) == f"{release}+g{commit}"
     (tmp_path / "file").write_text("two")
-    assert full_version(tmp_path) == f"{release}+g{commit}.dirty"
+    assert version_in(tmp_path) == f"{release}+g{commit}.dirty"
     git("tag", f"v{release}")
     git("commit", "--quiet", "--all", "--message", "two")
-    assert full_version(tmp_path) == f"{release}+1.g{git('rev-parse', '--short=8', 'HEAD')}"
+    assert version_in(tmp_path) == f"{release}+1.g{git('rev-parse', '--short=8', 'HEAD')}"
     git("tag", "--force", f"v{release}")
-    assert full_version(tmp_path) == release
+    assert version_in(tmp_path) == release
     (tmp_path / "file").write_text("three")
-    assert full_version(tmp_path) == f"{release}+dirty"
+    assert version_in(tmp_path) == f"{release}+dirty"
 
 
 def test_config_show_prints_the_settings_in_force_and_their_sources(

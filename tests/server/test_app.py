@@ -17,6 +17,7 @@ from dragoman import Agent
 from dragoman.server import app as server_app
 from dragoman.server import logging
 from dragoman.server.app import Application
+from dragoman.server.version import full_version
 from dragoman.settings import Settings, SettingsError, all_settings
 from dragoman.settings_loading import MAX_NUMBER
 from dragoman.stores.sqlite.database import FolderInUse
@@ -95,7 +96,7 @@ async def test_metrics_are_open_on_loopback_and_count(app_server: AppServer) -> 
     assert float(numbers["dragoman_sessions_in_memory"]) == 1
     assert float(numbers['dragoman_tool_calls_total{outcome="done"}']) >= 1
     assert float(numbers['dragoman_refused_total{code="session_not_found",protocol="aap"}']) >= 1
-    assert float(numbers['dragoman_info{version="0.1.0"}']) == 1
+    assert float(numbers[f'dragoman_info{{version="{full_version()}"}}']) == 1
 
 
 @pytest.mark.parametrize("choice", [{"host": "0.0.0.0"}, {"public_metrics": False}])

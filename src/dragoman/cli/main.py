@@ -44,7 +44,7 @@ def main() -> NoReturn:
 def _print_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
     if not is_asked or context.resilient_parsing:
         return
-    from dragoman.cli.version import full_version
+    from dragoman.server.version import full_version
 
     click.echo(f"dragoman {full_version()}")
     context.exit()

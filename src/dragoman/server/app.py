@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
 import structlog
@@ -65,6 +64,7 @@ from dragoman.server.oidc import ProviderLogin, make_token_verifier, open_issuer
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ProtocolFactory, ServerContext
 from dragoman.server.readiness import Readiness
 from dragoman.server.stores import open_stores, watch_for_changes
+from dragoman.server.version import full_version
 from dragoman.server.worker_metrics import WorkerMetrics
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.encryption import SECRETS_KEY, LazyCipher
@@ -72,7 +72,6 @@ from dragoman.stores.encryption import SECRETS_KEY, LazyCipher
 if TYPE_CHECKING:
     from dragoman.identity.issuer import Issuer
 
-VERSION = version("dragoman")
 State = Literal["starting", "ready", "draining", "drained"]
 
 log = structlog.get_logger(__name__)
@@ -154,7 +153,7 @@ class Application:
         """
         async with AsyncExitStack() as stack:
             await self._open(stack)
-            metrics.INFO.labels(version=VERSION).set(1)
+            metrics.INFO.labels(version=full_version()).set(1)
             self.state = "ready"
             try:
                 yield
@@ -326,7 +325,7 @@ class Application:
         readiness = Readiness(lambda: self.state, self._log, self._stores)
         context = ServerContext(
             settings=settings,
-            version=VERSION,
+            version=full_version(),
             engine=self.engine,
             access=access,
             keys=self.keys,
@@ -441,7 +440,7 @@ def build_openapi(routes: Sequence[openapi.Route]) -> JsonObject:
     description = (
         'An agent server. An error is `{"error": …, "code": …}`: a sentence for people and a code for programs.'
     )
-    return openapi.document("Dragoman", VERSION, routes, description=description)
+    return openapi.document("Dragoman", full_version(), routes, description=description)
 
 
 def _with_console(

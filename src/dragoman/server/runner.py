@@ -27,9 +27,10 @@ from dragoman.engine.instrumentation import tracing
 from dragoman.engine.runs.loop_watchdog import LoopWatchdog
 from dragoman.engine.services.connection_memory import ConnectionMemory
 from dragoman.ports.models import ModelFailed
-from dragoman.server.app import VERSION, Application, build
+from dragoman.server.app import Application, build
 from dragoman.server.bootstrap_key import announce_ready, curl_line, ensure_bootstrap_key, local_url
 from dragoman.server.logging import configure_logging, configure_tracing, log_worker
+from dragoman.server.version import full_version
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.errors import StoreInUse, WrongVersion
 from dragoman.stores.sqlite.database import warn_about_old_sqlite
@@ -248,7 +249,7 @@ def _on_supervisor_exit(loop: asyncio.AbstractEventLoop, worker: Worker) -> None
 async def _announce(app: Application, *, listening: socket.socket, worker: Worker | None) -> None:
     settings = app.settings
     url = url_of(settings.host, listening.getsockname()[1])
-    log.info("serving", url=url, version=VERSION, agents=list(app.engine.agents), data=settings.data)
+    log.info("serving", url=url, version=full_version(), agents=list(app.engine.agents), data=settings.data)
     if not settings.database and not settings.first_key:  # which is for trying the server out
         warn_about_old_sqlite()
     if worker is None or not worker.number:
@@ -377,7 +378,7 @@ def _start_tracing(settings: Settings) -> Callable[[], Any]:
     if not settings.otel:
         return lambda: None
     try:
-        end = configure_tracing(endpoint=settings.otel_endpoint, headers=settings.otel_headers, version=VERSION)
+        end = configure_tracing(endpoint=settings.otel_endpoint, headers=settings.otel_headers, version=full_version())
     except ImportError as error:
         raise CannotStart(
             "OpenTelemetry is turned on, but not installed: pip install 'dragoman[otel]', or in a checkout"

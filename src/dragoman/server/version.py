@@ -1,6 +1,7 @@
-"""The version that `dragoman --version` prints."""
+"""The version that `dragoman --version` prints, and that a server reports."""
 
 import subprocess
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -9,8 +10,14 @@ CHECKOUT = Path(__file__).parents[3]
 GIT_TIMEOUT_S = 30
 
 
-def full_version(checkout: Path = CHECKOUT) -> str:
+@cache
+def full_version() -> str:
     """The version; in a checkout with the commit, such as `0.1.0+g1a2b3c4d`, and `.dirty` if files were changed."""
+    return version_in(CHECKOUT)
+
+
+def version_in(checkout: Path) -> str:
+    """The version of what is installed from that folder."""
     release = version("dragoman")
     if not (checkout / ".git").exists():
         return release
