@@ -86,9 +86,9 @@ class FaultyLog:
         await self._before_operation()
         return await self.store.claim_epoch()
 
-    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
+    async def delete(self, session_id: SessionId, agents: Sequence[str] = ()) -> None:
         await self._before_operation()
-        await self.store.delete(session_id, forgetting)
+        await self.store.delete(session_id, agents)
 
     async def kept(self, session_id: SessionId, below: str, after: str | None, limit: int) -> Mapping[str, bytes]:
         await self._before_operation()
@@ -98,13 +98,13 @@ class FaultyLog:
         await self._before_operation()
         return await self.store.kept_size(session_id)
 
-    async def to_forget(self) -> Sequence[tuple[SessionId, str]]:
+    async def pending_cleanups(self) -> Sequence[tuple[SessionId, str]]:
         await self._before_operation()
-        return await self.store.to_forget()
+        return await self.store.pending_cleanups()
 
-    async def forgotten(self, session_id: SessionId, agent: str) -> None:
+    async def finish_cleanup(self, session_id: SessionId, agent: str) -> None:
         await self._before_operation()
-        await self.store.forgotten(session_id, agent)
+        await self.store.finish_cleanup(session_id, agent)
 
     async def load(self, session_id: SessionId) -> Snapshot | None:
         self.reads += 1

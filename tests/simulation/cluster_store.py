@@ -67,8 +67,8 @@ class SharedLog(SimulatedLog):
                 self._reserved_keys.pop(append.session_id, None)
         return taken
 
-    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
-        await super().delete(session_id, forgetting)
+    async def delete(self, session_id: SessionId, agents: Sequence[str] = ()) -> None:
+        await super().delete(session_id, agents)
         self._owners.pop(session_id, None)
         self._reserved_keys.pop(session_id, None)
 

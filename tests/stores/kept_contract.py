@@ -71,7 +71,7 @@ class KeptContract:
         await store.delete(first.session_id, ["a", "b"])
         await store.delete(second.session_id)
         await store.delete(session_id(99), ["a"])
-        assert sorted(await store.to_forget()) == [(first.session_id, "a"), (first.session_id, "b")]
-        await store.forgotten(first.session_id, "a")
-        await store.forgotten(first.session_id, "unknown")
-        assert await store.to_forget() == [(first.session_id, "b")]
+        assert sorted(await store.pending_cleanups()) == [(first.session_id, "a"), (first.session_id, "b")]
+        await store.finish_cleanup(first.session_id, "a")
+        await store.finish_cleanup(first.session_id, "unknown")
+        assert await store.pending_cleanups() == [(first.session_id, "b")]

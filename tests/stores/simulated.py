@@ -66,7 +66,7 @@ class SimulatedLog:
         self._names: dict[tuple[UserId, str], SessionId] = {}
         self._idempotency_records: dict[tuple[UserId, str], IdempotencyRecord] = {}
         self._runs: dict[RunId, RunLocation] = {}
-        self._to_forget: set[tuple[SessionId, str]] = set()
+        self._pending_cleanups: set[tuple[SessionId, str]] = set()
 
     async def claim_epoch(self) -> int:
         self._epoch += 1
@@ -150,15 +150,15 @@ class SimulatedLog:
         session = self._sessions.get(session_id)
         return 0 if session is None else sum(map(len, session.kept.values()))
 
-    async def to_forget(self) -> Sequence[tuple[SessionId, str]]:
-        return sorted(self._to_forget)
+    async def pending_cleanups(self) -> Sequence[tuple[SessionId, str]]:
+        return sorted(self._pending_cleanups)
 
-    async def forgotten(self, session_id: SessionId, agent: str) -> None:
-        self._to_forget.discard((session_id, agent))
+    async def finish_cleanup(self, session_id: SessionId, agent: str) -> None:
+        self._pending_cleanups.discard((session_id, agent))
 
-    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
+    async def delete(self, session_id: SessionId, agents: Sequence[str] = ()) -> None:
         if session_id in self._sessions:
-            self._to_forget |= {(session_id, agent) for agent in forgetting}
+            self._pending_cleanups |= {(session_id, agent) for agent in agents}
         self._sessions.pop(session_id, None)
         self._names = {place: found for place, found in self._names.items() if found != session_id}
         self._idempotency_records = {

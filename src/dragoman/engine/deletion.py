@@ -66,9 +66,9 @@ class Deletion:
         self._audit = audit
 
     async def resume(self) -> None:
-        """Have the agents of this server forget the sessions that they still have to forget."""
-        for session_id, name in await self._store.to_forget():
-            await self._forget(session_id, name)
+        """Have the agents of this server delete what they still keep of deleted sessions."""
+        for session_id, name in await self._store.pending_cleanups():
+            await self._clean_up(session_id, name)
 
     async def delete(self, live: LiveSession) -> None:
         """Delete a session. Its run is stopped first, so that its readers see the end."""
@@ -121,20 +121,20 @@ class Deletion:
             await self._audit.record("session.deleted", target=session_id, user=owner)
 
     async def _delete_stored(self, session_id: SessionId, agents: Collection[str]) -> None:
-        """Delete a session from the store, then have the agents that keep data of it forget it.
+        """Delete a session from the store, then have the agents that keep data of it delete that, too.
 
-        An agent that is not served here forgets it when a server that serves it starts.
+        An agent that is not served here does so when a server that serves it starts.
         """
-        forgetting = []
+        keeping = []
         for name in agents:
             agent = self._agents.find(name)
             if agent is None or isinstance(agent, KeepsSessionData):
-                forgetting.append(name)
-        await self._store.delete(session_id, forgetting)
-        for name in forgetting:
-            await self._forget(session_id, name)
+                keeping.append(name)
+        await self._store.delete(session_id, keeping)
+        for name in keeping:
+            await self._clean_up(session_id, name)
 
-    async def _forget(self, session_id: SessionId, name: str) -> None:
+    async def _clean_up(self, session_id: SessionId, name: str) -> None:
         agent = self._agents.find(name)
         if agent is None:
             return
@@ -144,7 +144,7 @@ class Deletion:
             except Exception:  # the session is deleted; the next start tries again
                 log.exception("agent failed to delete what it keeps of a session", agent=name, session_id=session_id)
                 return
-        await self._store.forgotten(session_id, name)
+        await self._store.finish_cleanup(session_id, name)
 
     def _notify(self, session_id: SessionId, owner: UserId) -> None:
         self._sessions.notify_deleted(session_id, owner)

@@ -115,19 +115,19 @@ class EventLog(Protocol):
     async def kept_size(self, session_id: SessionId) -> int:
         """Return the total size of a session's kept values in bytes, without their keys."""
 
-    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
+    async def delete(self, session_id: SessionId, agents: Sequence[str] = ()) -> None:
         """Remove a session and everything that belongs to it.
 
         Args:
             session_id: the session.
-            forgetting: agents that have to forget it: `to_forget` lists them until `forgotten` is called.
+            agents: agents that keep data of it: `pending_cleanups` lists them until `finish_cleanup` is called.
         """
 
-    async def to_forget(self) -> Sequence[tuple[SessionId, str]]:
-        """List deleted sessions, each with an agent that has not forgotten it yet."""
+    async def pending_cleanups(self) -> Sequence[tuple[SessionId, str]]:
+        """List deleted sessions, each with an agent that still keeps data of it."""
 
-    async def forgotten(self, session_id: SessionId, agent: str) -> None:
-        """Record that an agent has forgotten a session."""
+    async def finish_cleanup(self, session_id: SessionId, agent: str) -> None:
+        """Record that an agent has deleted its data of a session."""
 
 
 class RecentSessions(msgspec.Struct, frozen=True, kw_only=True):

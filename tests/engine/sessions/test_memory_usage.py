@@ -232,9 +232,9 @@ class BlockingLog(FaultyLog):
             self.started.set()
             await self.may_continue.wait()
 
-    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
+    async def delete(self, session_id: SessionId, agents: Sequence[str] = ()) -> None:
         await self._wait("delete")
-        await super().delete(session_id, forgetting)
+        await super().delete(session_id, agents)
 
     async def load(self, session_id: SessionId) -> Snapshot | None:
         found = await super().load(session_id)

@@ -23,8 +23,8 @@ class CountedLog:
         self.kept = log.kept
         self.kept_size = log.kept_size
         self.delete = log.delete
-        self.to_forget = log.to_forget
-        self.forgotten = log.forgotten
+        self.pending_cleanups = log.pending_cleanups
+        self.finish_cleanup = log.finish_cleanup
         self.is_failing = False
         """Whether the store refused the last commit."""
 

@@ -55,10 +55,10 @@ def split_into_rounds(batch: Sequence[Append]) -> list[list[int]]:
     return rounds
 
 
-def delete(session_id: SessionId, forgetting: Sequence[str], connection: Connection) -> None:
+def delete(session_id: SessionId, agents: Sequence[str], connection: Connection) -> None:
     """Remove a session and everything that belongs to it. Locking it first includes concurrent writes."""
     connection.execute(_SQL["lock"], {"session": session_id})
-    connection.execute(_SQL["delete"], {"session": session_id, "agent": Texts(forgetting)})
+    connection.execute(_SQL["delete"], {"session": session_id, "agent": Texts(agents)})
 
 
 def _write(appends: Sequence[Append], node_id: str | None, connection: Connection) -> set[SessionId]:

@@ -63,13 +63,13 @@ class PostgresLog:
         """Write all appends of a batch durably in one transaction. Returns for each whether it was accepted."""
         return await self._write_log(partial(appends.write, batch, self._database.node_id)) if batch else []
 
-    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
+    async def delete(self, session_id: SessionId, agents: Sequence[str] = ()) -> None:
         """Remove a session and everything that belongs to it."""
-        await self._database.write(partial(appends.delete, session_id, forgetting))  # commits continue meanwhile
+        await self._database.write(partial(appends.delete, session_id, agents))  # commits continue meanwhile
 
-    async def forgotten(self, session_id: SessionId, agent: str) -> None:
-        """Record that an agent has forgotten a session."""
-        await self._database.write(partial(_rows, "forgotten", {"session": session_id, "agent": agent}))
+    async def finish_cleanup(self, session_id: SessionId, agent: str) -> None:
+        """Record that an agent has deleted its data of a session."""
+        await self._database.write(partial(_rows, "finish_cleanup", {"session": session_id, "agent": agent}))
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -119,9 +119,9 @@ class PostgresLog:
         ((size,),) = await self._rows("kept_size", session=session_id)
         return int(size)
 
-    async def to_forget(self) -> Sequence[tuple[SessionId, str]]:
-        """List deleted sessions, each with an agent that has not forgotten it yet."""
-        return [(SessionId(session_id), agent) for session_id, agent in await self._rows("to_forget")]
+    async def pending_cleanups(self) -> Sequence[tuple[SessionId, str]]:
+        """List deleted sessions, each with an agent that still keeps data of it."""
+        return [(SessionId(session_id), agent) for session_id, agent in await self._rows("pending_cleanups")]
 
     async def page(
         self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int

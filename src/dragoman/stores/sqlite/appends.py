@@ -88,7 +88,7 @@ class AppendWriter:
         self._get_piece_table(connection).write(compress(batch, accepted), connection)
         return accepted
 
-    def delete(self, session_id: SessionId, forgetting: Sequence[str], connection: sqlite3.Connection) -> bool:
+    def delete(self, session_id: SessionId, agents: Sequence[str], connection: sqlite3.Connection) -> bool:
         """Remove a session, and a first batch of its rows in large tables. Returns whether `sweep` must go on.
 
         None of those rows can be found any more.
@@ -102,7 +102,7 @@ class AppendWriter:
             connection.execute("DELETE FROM names WHERE session_id = ?", (session_id,))
             connection.execute("INSERT INTO deleted VALUES (?)", found)
             connection.executemany(
-                "INSERT OR IGNORE INTO forgetting VALUES (?, ?)", [(session_id, agent) for agent in forgetting]
+                "INSERT OR IGNORE INTO forgetting VALUES (?, ?)", [(session_id, agent) for agent in agents]
             )
         return self.sweep(connection)
 

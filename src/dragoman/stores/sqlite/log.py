@@ -71,10 +71,10 @@ class SqliteLog:
             self._appends.clear_cache()
             raise
 
-    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
+    async def delete(self, session_id: SessionId, agents: Sequence[str] = ()) -> None:
         """Remove a session and everything that belongs to it."""
         try:
-            are_rows_left = await self._run(partial(self._appends.delete, session_id, forgetting))
+            are_rows_left = await self._run(partial(self._appends.delete, session_id, agents))
         except BaseException:
             self._appends.clear_cache()
             self.request_sweep()  # a deletion whose caller was cancelled is still carried out
@@ -82,8 +82,8 @@ class SqliteLog:
         if are_rows_left:
             self.request_sweep()
 
-    async def forgotten(self, session_id: SessionId, agent: str) -> None:
-        """Record that an agent has forgotten a session."""
+    async def finish_cleanup(self, session_id: SessionId, agent: str) -> None:
+        """Record that an agent has deleted its data of a session."""
         await self._run(
             lambda connection: connection.execute(
                 "DELETE FROM forgetting WHERE session_id = ? AND agent = ?", (session_id, agent)
@@ -147,8 +147,8 @@ class SqliteLog:
             )
         )
 
-    async def to_forget(self) -> Sequence[tuple[SessionId, str]]:
-        """List deleted sessions, each with an agent that has not forgotten it yet."""
+    async def pending_cleanups(self) -> Sequence[tuple[SessionId, str]]:
+        """List deleted sessions, each with an agent that still keeps data of it."""
         return await self._read(
             lambda connection: [
                 (SessionId(session_id), agent)

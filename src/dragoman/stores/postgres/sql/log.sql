@@ -138,17 +138,17 @@ WITH gone AS (DELETE FROM sessions WHERE session_id = %(session)s RETURNING sess
     kept_gone AS (DELETE FROM kept WHERE session_id = %(session)s),
     indexed_gone AS (DELETE FROM search_sessions WHERE session_id = %(session)s),
     texts_gone AS (DELETE FROM search_texts WHERE session_id = %(session)s),
-    to_forget AS (
+    pending_cleanups AS (
         INSERT INTO forgetting (session_id, agent)
         SELECT session_id, agent FROM gone, unnest(%(agent)s) AS given (agent)
         ON CONFLICT DO NOTHING
     )
 SELECT session_id FROM gone
 
--- name: to_forget
+-- name: pending_cleanups
 SELECT session_id, agent FROM forgetting
 
--- name: forgotten
+-- name: finish_cleanup
 DELETE FROM forgetting WHERE session_id = %(session)s AND agent = %(agent)s RETURNING 1
 
 -- name: keep
