@@ -40,8 +40,8 @@ CANCELLED = "Tool call cancelled: a new user message arrived"
 
 def parse_part(text: str) -> Text | Image:
     """A part of an answer. A part that is nothing but a picture in Markdown is how the API shows an image."""
-    found = _IMAGE.fullmatch(text)
-    return Text(text=text) if found is None else Image(url=found[1])
+    match = _IMAGE.fullmatch(text)
+    return Text(text=text) if match is None else Image(url=match[1])
 
 
 # --- input ------------------------------------------------------------------------------------------------------------

@@ -26,13 +26,13 @@ class BlobRef(NamedTuple):
 
 def blob_ref_for(uri: str) -> BlobRef:
     """The reference for a `data:` URI."""
-    found = _MEDIA_TYPE.match(uri)
+    match = _MEDIA_TYPE.match(uri)
     head, _, body = uri.partition(",")
     size = len(body) * 3 // 4 - body[-2:].count("=") if head.endswith(";base64") else len(body)
-    return BlobRef(hashlib.sha256(uri.encode()).hexdigest(), found[1].lower() if found else None, size)
+    return BlobRef(hashlib.sha256(uri.encode()).hexdigest(), match[1].lower() if match else None, size)
 
 
 def parse_blob_ref(url: str) -> BlobRef | None:
     """The reference in a block's URL; None if the URL does not match the form completely."""
-    found = _NAME.fullmatch(url)
-    return BlobRef(found[1], found[2], int(found[3])) if found else None
+    match = _NAME.fullmatch(url)
+    return BlobRef(match[1], match[2], int(match[3])) if match else None

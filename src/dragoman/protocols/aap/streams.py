@@ -28,12 +28,12 @@ class TurnCursor(NamedTuple):
 
 def parse_turn_cursor(last_event_id: str | None, turn: str | None) -> TurnCursor:
     """Parse `Last-Event-ID` and `?turn=`. Raises InvalidCursor."""
-    found = _TURN_CURSOR.fullmatch(last_event_id or "0")
-    if found is None or (turn is not None and parse_session_id(turn) is None):
+    match = _TURN_CURSOR.fullmatch(last_event_id or "0")
+    if match is None or (turn is not None and parse_session_id(turn) is None):
         raise InvalidCursor("Last-Event-ID must be the id of an event of this session")
-    if found[1] is not None:
-        return TurnCursor(RunId(found[1]), int(found[2]), is_watch=True)
-    return TurnCursor(None if turn is None else RunId(turn.lower()), int(found[2]), is_watch=False)
+    if match[1] is not None:
+        return TurnCursor(RunId(match[1]), int(match[2]), is_watch=True)
+    return TurnCursor(None if turn is None else RunId(turn.lower()), int(match[2]), is_watch=False)
 
 
 class SessionFrames:

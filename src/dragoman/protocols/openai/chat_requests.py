@@ -104,10 +104,10 @@ def _is_output(item: InputItem) -> bool:
 
 
 def _place(path: str, places: Sequence[str], limit: object) -> str:
-    found = _ITEM.match(path)
-    if found is not None and int(found[1]) < len(places):
-        rest = path[found.end() :].replace(".output", ".content").replace(".call_id", ".tool_call_id")
-        return places[int(found[1])] + rest
+    match = _ITEM.match(path)
+    if match is not None and int(match[1]) < len(places):
+        rest = path[match.end() :].replace(".output", ".content").replace(".call_id", ".tool_call_id")
+        return places[int(match[1])] + rest
     if path.startswith("input"):
         return "messages"
     if path == "max_output_tokens" and isinstance(limit, str):

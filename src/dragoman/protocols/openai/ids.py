@@ -42,15 +42,15 @@ def call_id(run_id: RunId | None, call: CallId, prefix: str = "call") -> str:
 
 def run_of(identifier: str) -> RunId | None:
     """The run that an id of a response, an item or a call leads to; None if the id has another form."""
-    found = _ID.fullmatch(identifier)
-    return None if found is None else RunId(str(uuid.UUID(found["run"])))
+    match = _ID.fullmatch(identifier)
+    return None if match is None else RunId(str(uuid.UUID(match["run"])))
 
 
 def call_of(identifier: str) -> CallId:
     """The core's id of the call with this id."""
-    found = _ID.fullmatch(identifier)
+    match = _ID.fullmatch(identifier)
     try:
-        decoded = base64.b64decode((found["rest"] or "") + "==", b"-_", validate=True) if found else b""
+        decoded = base64.b64decode((match["rest"] or "") + "==", b"-_", validate=True) if match else b""
     except binascii.Error:
         decoded = b""
     return CallId(str(uuid.UUID(bytes=decoded)) if len(decoded) == 16 else identifier)  # of a UUID
@@ -58,5 +58,5 @@ def call_of(identifier: str) -> CallId:
 
 def session_of(identifier: str) -> SessionId | None:
     """The session that a conversation's id names; None if the id has another form."""
-    found = _CONVERSATION.fullmatch(identifier)
-    return None if found is None else SessionId(str(uuid.UUID(found[1])))
+    match = _CONVERSATION.fullmatch(identifier)
+    return None if match is None else SessionId(str(uuid.UUID(match[1])))

@@ -25,8 +25,8 @@ class AttachmentHandlers(BladeHandlers):
     @endpoint("GET", f"{SESSION}/attachments/{{attachment}}", access="reader", media_type="application/octet-stream")
     async def get(self, session: SessionView, attachment: str) -> Response:
         """Get the content of an attachment."""
-        found = _NAME.fullmatch(attachment)
-        block = None if found is None else await self._find_block(session, int(found[1]), int(found[2]))
+        match = _NAME.fullmatch(attachment)
+        block = None if match is None else await self._find_block(session, int(match[1]), int(match[2]))
         if block is None or not block.url.startswith("data:"):
             raise NotFound("there is no such attachment")
         attached = attachment_of(block)
