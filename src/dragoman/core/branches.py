@@ -168,7 +168,7 @@ def alternatives_of(branches: Sequence[Branch], entries: Sequence[E]) -> list[li
     """
     if len(branches) < 2:
         return []
-    places = {id(entry): place for place, entry in enumerate(entries)}
+    places = {id(entry): index for index, entry in enumerate(entries)}
     parents = parents_of(branches, entries)
     groups: dict[int | None, list[E]] = {}
     for entry, parent in zip(entries, parents, strict=True):

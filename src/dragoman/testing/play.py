@@ -120,7 +120,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
         return next((each.state for each in reversed(self.events) if isinstance(each, SharedStateReplaced)), None)
 
     def _answer(self) -> list[AssistantMessage]:
-        last = max((place for place, each in enumerate(self.messages) if isinstance(each, UserMessage)), default=-1)
+        last = max((index for index, each in enumerate(self.messages) if isinstance(each, UserMessage)), default=-1)
         return [each for each in self.messages[last + 1 :] if isinstance(each, AssistantMessage)]
 
     def _blocks(self) -> Iterator[Block]:

@@ -81,9 +81,9 @@ def user_input(message: wire.Message) -> UserInput:
     """
     check_block_count(message.parts, path="message.parts")
     blocks = [
-        _block_of(part, f"message.parts[{place}]")
-        for place, part in enumerate(message.parts)
-        if not (place and message.context_id and part.media_type == REPEATED_HISTORY)
+        _block_of(part, f"message.parts[{index}]")
+        for index, part in enumerate(message.parts)
+        if not (index and message.context_id and part.media_type == REPEATED_HISTORY)
     ]
     is_text = len(blocks) == 1 and isinstance(blocks[0], core.Text)
     return UserInput(

@@ -201,7 +201,7 @@ class Decisions:
         """The place in the turn of the run that made a call."""
         for logged in await self._engine.history.events(session, turn.first.first_seq - 1):
             if isinstance(logged.event, CallOpened) and logged.event.call.call_id == call_id:
-                return next((place for place, run in enumerate(turn.runs) if run.run_id == logged.run_id), None)
+                return next((index for index, run in enumerate(turn.runs) if run.run_id == logged.run_id), None)
         return None
 
     async def _user_message(self, session: SessionView, seq: int | None) -> _UserMessage | None:

@@ -44,8 +44,8 @@ def content_of(message: UIMessage, path: str) -> str | tuple[core.InputBlock, ..
     """The content of a user message: its texts and files. A single text is a string."""
     blocks = [
         block
-        for place, part in enumerate(message.parts)
-        if (block := _block(part, f"{path}.parts[{place}]")) is not None
+        for index, part in enumerate(message.parts)
+        if (block := _block(part, f"{path}.parts[{index}]")) is not None
     ]
     if len(blocks) == 1 and isinstance(blocks[0], core.Text):
         return blocks[0].text
@@ -88,15 +88,15 @@ def sent_messages(messages: Sequence[UIMessage]) -> list[SentMessage]:
         SentMessage(each.id, True, core.text_of(content_of(each, path)), partial(has_content, each, path=path))
         if each.role == "user"
         else SentMessage(each.id)
-        for each, path in ((each, f"messages[{place}]") for place, each in enumerate(messages))
+        for each, path in ((each, f"messages[{index}]") for index, each in enumerate(messages))
     ]
 
 
 def seeds_of(messages: Sequence[UIMessage], new_id: NewId) -> tuple[core.Message, ...]:
     """The history with which a page begins a chat: texts and settled calls. None of its calls is open."""
     seeds: list[core.Message] = []
-    for place, message in enumerate(messages):
-        own, path = MessageId(new_id()), f"messages[{place}]"
+    for index, message in enumerate(messages):
+        own, path = MessageId(new_id()), f"messages[{index}]"
         if message.role == "user":
             content = content_of(message, path)
             seeds.append(core.UserMessage(id=own, content=content, client_id=message.id, metadata=metadata_of(message)))
@@ -111,12 +111,12 @@ def seeds_of(messages: Sequence[UIMessage], new_id: NewId) -> tuple[core.Message
 def _answer_seeds(message: UIMessage, own: MessageId, path: str, new_id: NewId) -> list[core.Message]:
     blocks: list[core.Block] = []
     results: list[core.Message] = []
-    for place, part in enumerate(message.parts):
+    for index, part in enumerate(message.parts):
         if (result := _settled_call(part, new_id)) is not None:
             call, found = result
             blocks.append(call)
             results.append(found)
-        elif part.get("type") == "text" and (text := _text(part, "text", f"{path}.parts[{place}]")):
+        elif part.get("type") == "text" and (text := _text(part, "text", f"{path}.parts[{index}]")):
             blocks.append(core.Text(text))
     return [core.AssistantMessage(id=own, content=tuple(blocks)), *results] if blocks else []
 

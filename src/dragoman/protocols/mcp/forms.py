@@ -60,11 +60,11 @@ def form_of(call: OpenCall, agent: str, version: str) -> JsonObject | None:
         headers = _headers_of(call.shown().input)
         message = "\n".join(each.question for each in questions) or f"{agent} asks a question"
         properties: JsonObject = {}
-        for place, question in enumerate(questions):
-            title = headers.get(place) or question.question
+        for index, question in enumerate(questions):
+            title = headers.get(index) or question.question
             if answer := _choices(question, version):
-                properties[f"answer_{place}"] = {"title": title, **answer}
-            properties[f"custom_{place}"] = {"type": "string", "title": "Other" if answer else title}
+                properties[f"answer_{index}"] = {"title": title, **answer}
+            properties[f"custom_{index}"] = {"type": "string", "title": "Other" if answer else title}
         schema = {"type": "object", "properties": properties}
     params: JsonObject = {"message": message, "requestedSchema": schema}
     return {"mode": "form", **params} if version in (wire.NEW_VERSION, wire.OLD_VERSIONS[0]) else params
@@ -84,8 +84,8 @@ def input_requests(calls: Iterable[OpenCall], agent: str) -> JsonObject:
 def _headers_of(arguments: JsonObject) -> dict[int, str]:
     questions = arguments.get("questions")
     return {
-        place: each["header"]
-        for place, each in enumerate(questions if isinstance(questions, list) else ())
+        index: each["header"]
+        for index, each in enumerate(questions if isinstance(questions, list) else ())
         if isinstance(each, dict) and isinstance(each.get("header"), str)
     }
 
@@ -125,17 +125,17 @@ def _choice_from(call: OpenCall, content: dict[str, Json]) -> FormAnswer:
     selections: dict[str, list[int]] = {}
     custom: dict[str, str] = {}
     questions = questions_of(call.shown().input).questions
-    for place, question in enumerate(questions):
-        chosen, own = content.get(f"answer_{place}"), content.get(f"custom_{place}")
+    for index, question in enumerate(questions):
+        chosen, own = content.get(f"answer_{index}"), content.get(f"custom_{index}")
         if isinstance(own, str) and own.strip():
-            custom[str(place)] = own
+            custom[str(index)] = own
             continue
         labels = [each.label for each in question.options]
         picked = [chosen] if isinstance(chosen, str) and chosen else chosen if isinstance(chosen, list) else []
         if any(each not in labels for each in picked):
             return "leave"
         if picked:
-            selections[str(place)] = [labels.index(each) for each in dict.fromkeys(picked)]
+            selections[str(index)] = [labels.index(each) for each in dict.fromkeys(picked)]
     if not selections and not custom:
         return "again"
     return _complete(call.call.call_id, len(questions), selections, custom)

@@ -133,7 +133,7 @@ def user_input(arguments: wire.Arguments, spec: AgentSpec) -> UserInput:
         return UserInput(content=arguments.message)
     if not takes_images(spec):
         raise FileUnsupported(f"agent {spec.name!r} takes no files")
-    files = [_file_of(each, f"files[{place}]") for place, each in enumerate(arguments.files)]
+    files = [_file_of(each, f"files[{index}]") for index, each in enumerate(arguments.files)]
     return UserInput(content=(core.Text(arguments.message), *files))
 
 

@@ -87,7 +87,7 @@ def decode_chat(raw: bytes) -> ParsedChat:
         raise InvalidParameter(error.code, error.message, _place(error.path, places, limit)) from error
     last = [each.call_id for each in parsed.items if isinstance(each, requests.FunctionCallOutput)]
     count = next(
-        (place for place, each in enumerate(reversed(parsed.items)) if not _is_output(each)), len(parsed.items)
+        (index for index, each in enumerate(reversed(parsed.items)) if not _is_output(each)), len(parsed.items)
     )
     return ParsedChat(
         fields=parsed.fields,
