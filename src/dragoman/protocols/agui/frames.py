@@ -45,26 +45,26 @@ def reopen_events(events: Iterable[agui_events.Event]) -> list[agui_events.Event
     texts: dict[str, list[str]] = {}
     for event in events:
         match event:
-            case agui_events.SubagentStarted(subagent_run_id=own):
-                agents[own] = event
-            case agui_events.SubagentFinished(subagent_run_id=own) | agui_events.SubagentError(subagent_run_id=own):
-                agents.pop(own, None)
-            case agui_events.TextMessageStart(message_id=own) | agui_events.ReasoningStart(message_id=own):
-                opened[own] = [event]
-            case agui_events.ReasoningMessageStart(message_id=own):
-                opened[own].append(event)
-            case agui_events.TextMessageContent(message_id=own) | agui_events.ReasoningMessageContent(message_id=own):
-                texts.setdefault(own, []).append(event.delta)
-                contents[own] = event
-            case agui_events.TextMessageEnd(message_id=own) | agui_events.ReasoningEnd(message_id=own):
-                opened.pop(own, None)
+            case agui_events.SubagentStarted(subagent_run_id=key):
+                agents[key] = event
+            case agui_events.SubagentFinished(subagent_run_id=key) | agui_events.SubagentError(subagent_run_id=key):
+                agents.pop(key, None)
+            case agui_events.TextMessageStart(message_id=key) | agui_events.ReasoningStart(message_id=key):
+                opened[key] = [event]
+            case agui_events.ReasoningMessageStart(message_id=key):
+                opened[key].append(event)
+            case agui_events.TextMessageContent(message_id=key) | agui_events.ReasoningMessageContent(message_id=key):
+                texts.setdefault(key, []).append(event.delta)
+                contents[key] = event
+            case agui_events.TextMessageEnd(message_id=key) | agui_events.ReasoningEnd(message_id=key):
+                opened.pop(key, None)
             case agui_events.StepStarted(step_name=name):
                 opened[f"step:{name}"] = [event]
             case agui_events.StepFinished(step_name=name):
                 opened.pop(f"step:{name}", None)
     reopened = list(agents.values())
-    for own, starts in opened.items():
+    for key, starts in opened.items():
         reopened += starts
-        if own in contents:
-            reopened.append(msgspec.structs.replace(contents[own], delta="".join(texts[own])))
+        if key in contents:
+            reopened.append(msgspec.structs.replace(contents[key], delta="".join(texts[key])))
     return reopened

@@ -313,10 +313,10 @@ class Transcript:
     def _add_input(self, message: core.UserMessage | core.SystemMessage, place: Cursor) -> None:
         if isinstance(message, core.UserMessage):
             client_id = message.client_id
-            own = client_id if client_id is not None and client_id not in self._ids else message.id
-            self._ids.add(own)
+            message_id = client_id if client_id is not None and client_id not in self._ids else message.id
+            self._ids.add(message_id)
             content = content_to_wire(message.content)
-            self._messages.append((place, agui_content.UserMessage(id=own, content=content, name=message.name)))
+            self._messages.append((place, agui_content.UserMessage(id=message_id, content=content, name=message.name)))
         elif message.origin == "seed":  # others are not shown (shared rules, 14)
             self._messages.append((place, agui_content.SystemMessage(id=message.id, content=message.content)))
 
@@ -325,14 +325,14 @@ class Transcript:
         place = self._call_places.get(result.call_id, Cursor(logged.seq))
         self._messages.append((place, _tool_message(result, outcome)))
 
-    def _set_plan(self, own: str, plan: PlanUpdated, seq: int) -> None:
+    def _set_plan(self, plan_id: str, plan: PlanUpdated, seq: int) -> None:
         message = agui_content.ActivityMessage(
-            id=own, activity_type="PLAN", content=plan_content(plan), subagent_run_id=subagent_run_id(plan.loop)
+            id=plan_id, activity_type="PLAN", content=plan_content(plan), subagent_run_id=subagent_run_id(plan.loop)
         )
-        if (index := self._plans.get(own)) is not None:
+        if (index := self._plans.get(plan_id)) is not None:
             self._messages[index] = (self._messages[index][0], message)
         else:
-            self._plans[own] = len(self._messages)
+            self._plans[plan_id] = len(self._messages)
             self._messages.append((Cursor(seq), message))
 
 
@@ -348,12 +348,12 @@ def _step_messages(step: core.AssistantMessage) -> list[agui_content.Message]:
     """A whole model step: its reasoning, and one message with the rest, in the order in which they began."""
     blocks = core.blocks_of(step.content)
     messages: list[agui_content.Message] = []
-    own = _assistant_message(step, has_text=any(not isinstance(each, core.Call | core.Thinking) for each in blocks))
+    answer = _assistant_message(step, has_text=any(not isinstance(each, core.Call | core.Thinking) for each in blocks))
     for index, block in enumerate(blocks):
         if isinstance(block, core.Thinking):
             messages += _reasoning(step.id, index, block, step.loop)
-        elif own not in messages and block != core.Text(""):
-            messages.append(own)
+        elif answer not in messages and block != core.Text(""):
+            messages.append(answer)
     return messages
 
 
@@ -368,8 +368,8 @@ def _assistant_message(step: core.AssistantMessage, *, has_text: bool) -> agui_c
 
 
 def _reasoning(message_id: MessageId, index: int, thinking: core.Thinking, loop: LoopId) -> list[agui_content.Message]:
-    own = reasoning_id(message_id, index)
-    message = agui_content.ReasoningMessage(id=own, content=thinking.text, subagent_run_id=subagent_run_id(loop))
+    own_id = reasoning_id(message_id, index)
+    message = agui_content.ReasoningMessage(id=own_id, content=thinking.text, subagent_run_id=subagent_run_id(loop))
     return [message] if thinking.text else []
 
 

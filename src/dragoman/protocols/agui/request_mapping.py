@@ -77,17 +77,19 @@ def seeds_of(messages: Sequence[agui_content.Message], new_id: NewId) -> tuple[c
     results = {call_id: each for call_id, each in _tool_results(messages).items() if call_id in call_ids}
     seeds: list[core.Message] = []
     for message in messages:
-        own = MessageId(new_id())
+        message_id = MessageId(new_id())
         match message:
             case agui_content.UserMessage(content=content, id=client_id, name=name):
-                seeds.append(core.UserMessage(id=own, content=content_of(content), client_id=client_id, name=name))
+                seeds.append(
+                    core.UserMessage(id=message_id, content=content_of(content), client_id=client_id, name=name)
+                )
             case agui_content.SystemMessage(content=text) | agui_content.DeveloperMessage(content=text):
-                seeds.append(core.SystemMessage(id=own, content=text))
+                seeds.append(core.SystemMessage(id=message_id, content=text))
             case agui_content.AssistantMessage(content=text, tool_calls=calls):
                 answered = [(call, results.pop(call.id)) for call in calls or () if call.id in results]
                 blocks = (*((core.Text(text),) if text else ()), *(_call(call) for call, _ in answered))
                 if blocks:
-                    seeds.append(core.AssistantMessage(id=own, content=blocks))
+                    seeds.append(core.AssistantMessage(id=message_id, content=blocks))
                 seeds += [_result(result, call, new_id) for call, result in answered]
             case _:
                 pass  # results follow their calls; reasoning and activities come from the server alone
@@ -183,7 +185,7 @@ def run_metadata_from(
     """What the agent may read about the request, and what later replays of the run show of it."""
     forwarded = run.forwarded_props
     client_time = forwarded.get("client_time") if isinstance(forwarded, dict) else None
-    own: dict[str, core.Json] = {
+    stored: dict[str, core.Json] = {
         "parent_run_id": run.parent_run_id,
         "unknown_interrupts": list(unknown_interrupts) or None,
         REPLACES_ANSWER: replaces_answer or None,
@@ -195,7 +197,7 @@ def run_metadata_from(
         forwarded=msgspec.UNSET if forwarded is None or forwarded == {} else forwarded,
         client_time=client_time if isinstance(client_time, dict) else None,
         resends_history=resends_history,
-        protocol={name: value for name, value in own.items() if value is not None},
+        protocol={name: value for name, value in stored.items() if value is not None},
     )
 
 

@@ -207,8 +207,8 @@ class Translator:
         self._has_begun = True
         if self._client_run_id is None:
             self._client_run_id = started.client_run_id or started.run_id
-        own = started.metadata.protocol
-        parent, unknown = own.get("parent_run_id"), own.get("unknown_interrupts")
+        stored = started.metadata.protocol
+        parent, unknown = stored.get("parent_run_id"), stored.get("unknown_interrupts")
         remarks = {"droppedTools": started.dropped_tools, "unknownInterrupts": unknown}
         remarks = {name: remark for name, remark in remarks.items() if remark}
         return agui_events.RunStarted(
@@ -256,10 +256,10 @@ class Translator:
         """The ends of the sub-agents that wait, innermost first."""
         events: list[agui_events.Event] = []
         for loop in reversed(self._subagents):
-            own = tuple(
+            interrupt_ids = tuple(
                 each.call.call_id for each in self._open_calls.values() if each.loop == loop and is_interrupt(each)
             )
-            outcome = SubagentSuspended(interrupt_ids=own or None)
+            outcome = SubagentSuspended(interrupt_ids=interrupt_ids or None)
             events += self._change_stage(loop, None, at)
             events.append(
                 agui_events.SubagentFinished(timestamp=at, subagent_run_id=subagent_of(loop), outcome=outcome)
@@ -298,11 +298,11 @@ class Translator:
         """What the application sent, as texts."""
         if not isinstance(message, core.UserMessage):
             return []
-        own = message.client_id or message.id
+        message_id = message.client_id or message.id
         return [
-            agui_events.TextMessageStart(timestamp=at, message_id=own, role="user"),
-            agui_events.TextMessageContent(timestamp=at, message_id=own, delta=core.text_of(message.content)),
-            agui_events.TextMessageEnd(timestamp=at, message_id=own),
+            agui_events.TextMessageStart(timestamp=at, message_id=message_id, role="user"),
+            agui_events.TextMessageContent(timestamp=at, message_id=message_id, delta=core.text_of(message.content)),
+            agui_events.TextMessageEnd(timestamp=at, message_id=message_id),
         ]
 
     def _on_side_content(
@@ -340,14 +340,14 @@ class Translator:
         if piece.kind == "text":
             content = agui_events.TextMessageContent(message_id=piece.message_id, delta=piece.text, subagent_run_id=tag)
             return [*self._begin_text(piece.loop), content]
-        own = reasoning_id(piece.message_id, piece.index)
-        thought = agui_events.ReasoningMessageContent(message_id=own, delta=piece.text, subagent_run_id=tag)
-        if step.thinking == own:
+        thinking_id = reasoning_id(piece.message_id, piece.index)
+        thought = agui_events.ReasoningMessageContent(message_id=thinking_id, delta=piece.text, subagent_run_id=tag)
+        if step.thinking == thinking_id:
             return [thought]
-        step.thinking, step.has_reasoned = own, True
+        step.thinking, step.has_reasoned = thinking_id, True
         return [
-            agui_events.ReasoningStart(**stamp, message_id=own),
-            agui_events.ReasoningMessageStart(**stamp, message_id=own, role="reasoning"),
+            agui_events.ReasoningStart(**stamp, message_id=thinking_id),
+            agui_events.ReasoningMessageStart(**stamp, message_id=thinking_id, role="reasoning"),
             thought,
         ]
 
@@ -360,10 +360,10 @@ class Translator:
         step = self._steps.get(closed.loop)
         if step is None or step.thinking is None:
             return []
-        own, step.thinking = step.thinking, None
+        thinking_id, step.thinking = step.thinking, None
         return [
-            agui_events.ReasoningMessageEnd(**stamp, message_id=own),
-            agui_events.ReasoningEnd(**stamp, message_id=own),
+            agui_events.ReasoningMessageEnd(**stamp, message_id=thinking_id),
+            agui_events.ReasoningEnd(**stamp, message_id=thinking_id),
         ]
 
     def _begin_text(self, loop: LoopId) -> list[agui_events.Event]:
@@ -446,14 +446,16 @@ class Translator:
         if loop is None:
             return []
         del self._subagents[loop]
-        own, text = subagent_of(loop), core.text_of(settled.result.content)
+        subagent_id, text = subagent_of(loop), core.text_of(settled.result.content)
         end: agui_events.Event
         if settled.outcome == "done":
             end = agui_events.SubagentFinished(
-                timestamp=at, subagent_run_id=own, outcome=SubagentSuccess(), result=text
+                timestamp=at, subagent_run_id=subagent_id, outcome=SubagentSuccess(), result=text
             )
         else:
-            end = agui_events.SubagentError(timestamp=at, subagent_run_id=own, message=text, code=settled.outcome)
+            end = agui_events.SubagentError(
+                timestamp=at, subagent_run_id=subagent_id, message=text, code=settled.outcome
+            )
         return [*self._change_stage(loop, None, at), end]
 
 

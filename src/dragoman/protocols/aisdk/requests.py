@@ -96,19 +96,21 @@ def seeds_of(messages: Sequence[UIMessage], new_id: NewId) -> tuple[core.Message
     """The history with which a page begins a chat: texts and settled calls. None of its calls is open."""
     seeds: list[core.Message] = []
     for index, message in enumerate(messages):
-        own, path = MessageId(new_id()), f"messages[{index}]"
+        message_id, path = MessageId(new_id()), f"messages[{index}]"
         if message.role == "user":
             content = content_of(message, path)
-            seeds.append(core.UserMessage(id=own, content=content, client_id=message.id, metadata=metadata_of(message)))
+            seeds.append(
+                core.UserMessage(id=message_id, content=content, client_id=message.id, metadata=metadata_of(message))
+            )
         elif message.role == "system":
             texts = [part["text"] for part in message.parts if isinstance(part.get("text"), str)]
-            seeds.append(core.SystemMessage(id=own, content="".join(texts)))
+            seeds.append(core.SystemMessage(id=message_id, content="".join(texts)))
         else:
-            seeds += _answer_seeds(message, own, path, new_id)
+            seeds += _answer_seeds(message, message_id, path, new_id)
     return tuple(seeds)
 
 
-def _answer_seeds(message: UIMessage, own: MessageId, path: str, new_id: NewId) -> list[core.Message]:
+def _answer_seeds(message: UIMessage, message_id: MessageId, path: str, new_id: NewId) -> list[core.Message]:
     blocks: list[core.Block] = []
     results: list[core.Message] = []
     for index, part in enumerate(message.parts):
@@ -118,7 +120,7 @@ def _answer_seeds(message: UIMessage, own: MessageId, path: str, new_id: NewId) 
             results.append(found)
         elif part.get("type") == "text" and (text := _text(part, "text", f"{path}.parts[{index}]")):
             blocks.append(core.Text(text))
-    return [core.AssistantMessage(id=own, content=tuple(blocks)), *results] if blocks else []
+    return [core.AssistantMessage(id=message_id, content=tuple(blocks)), *results] if blocks else []
 
 
 def _settled_call(part: JsonObject, new_id: NewId) -> tuple[core.Call, core.ToolMessage] | None:

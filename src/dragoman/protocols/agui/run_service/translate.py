@@ -124,13 +124,13 @@ def submit_answers(answers: tuple[Answer, ...], asking: RunStarted | None) -> Su
     """
     if asking is None:
         return Submit(protocol=PROTOCOL, answers=answers)
-    own = {name: value for name, value in asking.metadata.protocol.items() if name != "parent_run_id"}
+    stored = {name: value for name, value in asking.metadata.protocol.items() if name != "parent_run_id"}
     return Submit(
         protocol=PROTOCOL,
         answers=answers,
         client_tools=asking.client_tools,
         parameters=asking.parameters,
-        metadata=msgspec.structs.replace(asking.metadata, protocol=own, state=msgspec.UNSET),
+        metadata=msgspec.structs.replace(asking.metadata, protocol=stored, state=msgspec.UNSET),
     )
 
 
