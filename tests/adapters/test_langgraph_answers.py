@@ -1,6 +1,5 @@
 """Answers to the interrupts of graphs: their types, and what happens to those that do not fit."""
 
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ pytest.importorskip("langchain", reason="langchain is not installed")
 
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
-from langgraph import errors
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 from pydantic import BaseModel, field_validator
@@ -54,8 +52,6 @@ APPROVAL = {"question": "Approve this action?", "details": "pay 5"}
 async def test_an_answer_has_the_type_that_the_node_expects_and_a_declined_one_approves_nothing(
     tmp_path: Path, value: Any, schema: dict[str, str] | None, answer: str | int | None, got: str
 ) -> None:
-    if schema is not None and "response_schema" not in signature(interrupt).parameters:
-        pytest.skip("this version of LangGraph has no schemas of answers")
 
     def ask(state: Topic) -> Any:
         return {"answer": repr(interrupt(value) if schema is None else interrupt(value, response_schema=schema))}
@@ -109,8 +105,6 @@ class Address(BaseModel):
 async def test_an_answer_that_does_not_fit_its_schema_is_asked_for_again(
     tmp_path: Path, schema: Any, wrong: str, reason: str, is_in_tool: bool
 ) -> None:
-    if "response_schema" not in signature(interrupt).parameters:
-        pytest.skip("this version of LangGraph has no schemas of answers")
 
     def ask() -> str:
         """Ask."""
@@ -151,8 +145,6 @@ class Seats(BaseModel):
 async def test_an_answer_that_a_validator_of_the_graph_refuses_is_asked_for_again(
     tmp_path: Path, is_in_tool: bool
 ) -> None:
-    if not hasattr(errors, "is_invalid_resume"):
-        pytest.skip("this version of LangGraph does not say that an answer is not valid")
 
     def ask() -> str:
         """Ask."""
@@ -175,9 +167,26 @@ async def test_an_answer_that_a_validator_of_the_graph_refuses_is_asked_for_agai
         assert "4 seats" in str(await session.summary_lines())
 
 
+async def test_each_question_of_a_node_gets_its_own_answer(tmp_path: Path) -> None:
+    class Answered(TypedDict):
+        topic: str
+        answer: str
+
+    def ask(state: Topic) -> Any:
+        return {"answer": ", ".join(interrupt(question) for question in ("Name?", "Age?", "City?"))}
+
+    builder = StateGraph(Answered, input_schema=Topic).add_node(ask).add_edge(START, "ask")
+    async with agent_harness(tmp_path, LangGraphAgent(builder.compile(), name="asking")) as harness:
+        session = await harness.session()
+        ends = [await session.send_and_wait("go")]
+        for words in ("Ann", "42", "Bern"):
+            choice = Choice(call_id=await session.waiting_call_id(), custom={"0": words})
+            ends.append(await session.answer(choice))
+        assert ends == ["tool_use", "tool_use", "tool_use", "end_turn"]
+        assert (await session.summary_lines())[-1] == "assistant: Ann, 42, Bern"
+
+
 async def test_a_declined_question_that_must_have_a_value_ends_the_run(tmp_path: Path) -> None:
-    if "response_schema" not in signature(interrupt).parameters:
-        pytest.skip("this version of LangGraph has no schemas of answers")
 
     def ask(state: Topic) -> Any:
         return {"topic": str(interrupt("Your age?", response_schema={"type": "integer"}))}

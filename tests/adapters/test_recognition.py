@@ -5,6 +5,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dragoman.adapters.base import FrameworkAgent
@@ -188,6 +189,13 @@ def test_a_version_outside_the_range_is_refused_with_the_way_out(monkeypatch: py
     )
     monkeypatch.setenv("DRAGOMAN_UNTESTED", "1")
     OTHER_RANGE.check_version()
+
+
+def test_the_range_begins_with_a_patch_release() -> None:
+    lowest = tuple(map(int, OTHER_RANGE.installed.split(".")))
+    msgspec.structs.replace(OTHER_RANGE, lowest=lowest).check_version()
+    with pytest.raises(Refused):
+        msgspec.structs.replace(OTHER_RANGE, lowest=(*lowest[:2], lowest[2] + 1)).check_version()
 
 
 def test_a_name_that_the_framework_lacks_is_reported_with_the_version() -> None:

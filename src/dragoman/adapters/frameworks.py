@@ -28,7 +28,7 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     distribution: str
     """Its name in package registries."""
     extra: str
-    lowest: tuple[int, int]
+    lowest: tuple[int, ...]
     below: tuple[int, int]
 
     @property
@@ -38,7 +38,7 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_version(self) -> None:
         """Check that the installed version is in the range. Raises Refused."""
-        found = tuple(int(each) for each in re.findall(r"\d+", self.installed)[:2])
+        found = tuple(int(each) for each in re.findall(r"\d+", self.installed)[:3])
         if not self.lowest <= found < self.below and os.environ.get(UNTESTED_VARIABLE) != "1":
             raise Refused(self._version_fault())
 
@@ -57,7 +57,8 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
 PYDANTIC_AI = Framework(
     title="Pydantic AI", distribution="pydantic-ai-slim", extra="pydantic-ai", lowest=(2, 68), below=(3, 0)
 )
-LANGGRAPH = Framework(title="LangGraph", distribution="langgraph", extra="langgraph", lowest=(1, 2), below=(2, 0))
+LANGGRAPH = Framework(title="LangGraph", distribution="langgraph", extra="langgraph", lowest=(1, 2, 20), below=(2, 0))
+"""Before 1.2.20, all interrupts of a node have the same ID: the answer to one was taken for the next."""
 OPENAI_AGENTS = Framework(
     title="OpenAI Agents SDK", distribution="openai-agents", extra="openai-agents", lowest=(0, 24), below=(0, 25)
 )

@@ -8,6 +8,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.errors import is_invalid_resume
 from langgraph.graph import StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
@@ -19,7 +20,6 @@ from dragoman.adapters.base import FrameworkAgent, WrapperOptions, count
 from dragoman.adapters.frameworks import LANGGRAPH, Framework, Refused, needs_argument, own_runtime
 from dragoman.adapters.langgraph_interrupts import (
     ask_again,
-    is_invalid_resume,
     may_continue,
     resume_values,
     wait_for_answers,

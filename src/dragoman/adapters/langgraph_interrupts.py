@@ -3,7 +3,6 @@
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from langgraph import errors
 from langgraph.types import Interrupt, StateSnapshot
 from pydantic import ValidationError
 
@@ -23,12 +22,6 @@ from dragoman.core.inputs import Decision
 from dragoman.core.tools import ASK_USER_QUESTION
 
 GO_ON = "yes"
-
-
-def is_invalid_resume(error: ValidationError) -> bool:
-    """Whether `interrupt` raised the error because an answer is not valid. Nothing is saved then."""
-    marks_errors = getattr(errors, "is_invalid_resume", None)  # not in all versions of LangGraph
-    return marks_errors is not None and bool(marks_errors(error))
 
 
 async def ask_again(run: Run, calls: Calls, state: StateSnapshot, error: ValidationError) -> None:
@@ -78,7 +71,7 @@ async def wait_for_answers(run: Run, calls: Calls, state: StateSnapshot, *, only
 
 def _schema_of(interrupted: Interrupt) -> Any:  # noqa: ANN401  # JSON, or a type
     """The JSON schema of the answer."""
-    return getattr(interrupted, "response_schema", None)  # since langgraph 1.2.12
+    return interrupted.response_schema
 
 
 async def _ask(run: Run, calls: Calls, origin: str, questions: dict[str, Any]) -> None:
