@@ -315,6 +315,26 @@ async def test_the_checkpoints_inside_finished_turns_are_dropped(tmp_path: Path)
         assert len(model.asked[-1]) == 11, "nothing of the conversation is lost"
 
 
+async def test_the_state_of_a_graph_with_subgraphs_is_whole_in_the_next_turn(tmp_path: Path) -> None:
+    class Team(MessagesState):
+        active: str
+
+    seen: list[str | None] = []
+
+    def choose(state: Team) -> dict[str, str]:
+        seen.append(state.get("active"))
+        return {"active": "bob"}
+
+    bob = StateGraph(MessagesState).add_node("say", lambda state: {"messages": [AIMessage("I am Bob")]})
+    builder = StateGraph(Team).add_node("choose", choose).add_node("bob", bob.add_edge(START, "say").compile())
+    graph = builder.add_edge(START, "choose").add_edge("choose", "bob").compile()
+    async with agent_harness(tmp_path, LangGraphAgent(graph, name="team")) as harness:
+        session = await harness.session()
+        for prompt in ("one", "two"):
+            assert await session.send_and_wait(prompt) == "end_turn"
+    assert seen == [None, "bob"]
+
+
 async def test_a_failing_tool_and_a_failing_model_end_the_run_with_their_own_codes(tmp_path: Path) -> None:
     def explode() -> str:
         """Explode."""

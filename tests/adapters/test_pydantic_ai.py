@@ -29,6 +29,7 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
     TextPart,
+    ToolCallPart,
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
@@ -150,6 +151,27 @@ async def test_a_failing_tool_and_one_that_asks_for_a_retry_are_errors_that_the_
     assert failed[:2] == ["failed: no such account", "failed: name the month"]
     assert "valid integer" in failed[2]
     assert log[-1] == "end_turn"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"), [("fail", {"a": "x"}, "valid integer"), ("missing", {}, "Unknown tool name")]
+)
+async def test_a_call_that_the_framework_refuses_is_an_error_also_if_the_model_does_not_stream(
+    world: World, name: str, arguments: dict[str, str], says: str
+) -> None:
+    def answer_(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([ToolCallPart(name, arguments, "c") if len(messages) == 1 else TextPart("done")])
+
+    agent = FrameworkAgent(FunctionModel(answer_))
+
+    @agent.tool_plain
+    def fail(a: int) -> str:
+        return "never"
+
+    _, _, log = await talk(world, agent)
+    assert log[2].startswith("failed: ")
+    assert says in log[2]
+    assert log[3:] == ["text: done", "step", "end_turn"]
 
 
 async def test_an_exception_settles_the_call_and_ends_the_run(world: World) -> None:

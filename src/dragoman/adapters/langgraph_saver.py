@@ -317,7 +317,8 @@ class Saver(BaseCheckpointSaver[str]):
             async for each in _checkpoints(keeper, _key(thread, namespace, "c", "")):
                 if (thread, namespace, each.id) not in gone:
                     used |= self._blob_keys(each)
-            keys += [key for each in dropped for key in self._blob_keys(each) - used]
+            own = [each for each in dropped if (each.thread, each.namespace) == (thread, namespace)]
+            keys += [key for each in own for key in self._blob_keys(each) - used]
         for each in dropped:
             keys += await _all(keeper, _key(each.thread, each.namespace, "w", each.id, ""))
             keys.append(_key(each.thread, each.namespace, "c", each.id))

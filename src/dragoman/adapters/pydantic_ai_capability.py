@@ -5,7 +5,7 @@ gets that result and the tool is not called.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     ToolCallPart,
     ToolReturn,
+    ToolReturnPart,
     UserContent,
 )
 from pydantic_ai.models import ModelRequestContext
@@ -111,6 +112,7 @@ class Bridge(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
         """Put the step with its calls into the log before the framework runs them."""
+        await self.settle_answered(ctx.messages)
         if self._open_step is not None:  # the framework did not take it as the answer: it asks again
             self._open_step.messages += ctx.messages[self._seen :]
             self._seen = len(ctx.messages)
@@ -262,6 +264,12 @@ class Bridge(AbstractCapability[Any]):
         """Settle a call that the framework answered without running its tool, such as one with wrong arguments."""
         if event.tool_call_id in self.calls:
             await self._done(event.tool_call_id, event.part.model_response_str(wrap_if_error=False), "failed")
+
+    async def settle_answered(self, messages: Sequence[ModelMessage]) -> None:
+        """Settle the calls that the newest request answers without their tools, of models that do not stream."""
+        for part in messages[-1].parts if self.calls and messages else ():
+            if isinstance(part, ToolReturnPart) and part.tool_call_id in self.calls:
+                await self._done(part.tool_call_id, part.model_response_str(wrap_if_error=False), "failed")
 
     async def wait_for(self, requests: DeferredToolRequests) -> None:
         """Let the calls wait that the framework has left to the application."""
