@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dragoman.core import admission
 from dragoman.core.admission import Admission, kind_of_call, offered_tools
+from dragoman.core.answers import RAW_LIMIT
 from dragoman.core.content import (
     AssistantMessage,
     Call,
@@ -17,6 +18,7 @@ from dragoman.core.content import (
     Message,
     SystemMessage,
     Text,
+    Thinking,
     ToolMessage,
     UserMessage,
 )
@@ -430,11 +432,14 @@ def deep(levels: int) -> dict[str, Json]:
     [
         "x" * 101,
         (Text("x" * 60), Text("x" * 41)),
+        (Text("x" * 60), Thinking("x" * 41)),
         (Text("x"),) * 11,
         (Data(deep(10_000)),),
         (Call(CallId("c"), "t", deep(10_000)),),
+        (Call(CallId("c"), "t", {"x": "x" * RAW_LIMIT}),),
+        (Call(CallId("c"), "t" * 257, {}),),
     ],
-    ids=["text", "texts", "blocks", "deep", "deep arguments"],
+    ids=["text", "texts", "reasoning", "blocks", "deep", "deep arguments", "long arguments", "name of a tool"],
 )
 def test_content_over_the_limits_is_refused(content: Json) -> None:
     limits = InputLimits(text_chars=100, blocks=10)

@@ -88,6 +88,7 @@ REQUIREMENTS = (
         "blade §12 [docs, chosen]",
     ),
     Requirement("blade:keys:own", "Another user's key is 404", "blade §2 [chosen]"),
+    Requirement("blade:keys:limit", "A user with 100 keys creates no more", "rule 27"),
     Requirement("blade:keys:name", "A name has 1 to 50 characters", "blade §12 [docs]"),
     Requirement(
         "blade:keys:scope",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman.core.answers import RAW_LIMIT
-from dragoman.core.content import TOO_DEEP, Call, Data, File, Image, Json, Text, encode_json, is_too_deep
+from dragoman.core.content import TOO_DEEP, Call, Data, File, Image, Json, Text, Thinking, encode_json, is_too_deep
 from dragoman.core.events import EncryptedValue, SessionSettings, SettingsChange
 from dragoman.core.inputs import Answer, Result, StoredImage, UserInput
 from dragoman.core.refusals import (
@@ -29,6 +29,8 @@ from dragoman.core.session import apply_change
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant, ToolSpec
 
 OPTION_LIMIT = 64 * 1024
+CALL_NAME_CHARS = 256
+"""Characters of a tool's name in a call of a history, whose tool may be one that is not served here."""
 METADATA_LIMIT = 16 * 1024
 """Bytes of a message's metadata, as JSON."""
 UNCHANGED_SECRET = "***"  # the placeholder that clients are shown
@@ -176,10 +178,11 @@ def check_content(
 ) -> None:
     """Check the size of texts, the number and depth of blocks, the URLs, and what the agent accepts."""
     check_block_count(content, limits, path)
-    texts = [content] if isinstance(content, str) else [block.text for block in content if isinstance(block, Text)]
+    blocks = (Text(content),) if isinstance(content, str) else content
+    texts = [each.text for each in blocks if isinstance(each, Text | Thinking)]
     if sum(map(len, texts)) > limits.text_chars:
         raise LimitExceeded("a message's text", limits.text_chars, path=path)
-    for index, block in enumerate(() if isinstance(content, str) else content):
+    for index, block in enumerate(blocks):
         if isinstance(block, Image):
             _check_image(spec, block, f"{path}.content[{index}]")
         elif isinstance(block, File):
@@ -187,7 +190,9 @@ def check_content(
         elif isinstance(block, StoredImage):
             _check_stored_image(spec)
         elif isinstance(block, Call):
-            _check_depth(block.input, f"{path}.content[{index}].input")
+            if len(block.name) > CALL_NAME_CHARS:
+                raise LimitExceeded("the name of a call's tool", CALL_NAME_CHARS, path=f"{path}.content[{index}].name")
+            _check_value(block.input, RAW_LIMIT, "a call's arguments", f"{path}.content[{index}].input")
         elif isinstance(block, Data):
             _check_depth(block.data, f"{path}.content[{index}].data")
 

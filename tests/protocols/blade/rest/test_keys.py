@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dragoman.core.ids import UserId
+from dragoman.protocols.blade.rest import keys as blade_keys
 from dragoman.stores.sqlite.keys import SqliteKeys
 from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
@@ -148,6 +149,20 @@ async def test_a_name_out_of_bounds_is_422(alice: Client, body: dict[str, Any], 
     key, _ = await created(alice)
     assert await alice.request("POST", KEYS, body) == (422, {"detail": detail})
     assert await alice.request("PATCH", KEYS + key["id"], body) == (422, {"detail": detail})
+
+
+@requirement("blade:keys:limit")
+async def test_a_user_with_very_many_keys_gets_no_more_until_one_is_deleted(
+    rest_fixture: RestFixture, alice: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, _ = await created(alice)
+    count = len(rest_fixture.key_ring.list_for_user(UserId("alice")))
+    monkeypatch.setattr(blade_keys, "MAX_KEYS_PER_USER", count)
+    refused = {"detail": f"there are {count} API keys already: delete one"}
+    assert await alice.request("POST", KEYS, {"name": "one more"}) == (409, refused)
+    await created(await rest_fixture.client(user="bob"))
+    await alice.request("DELETE", KEYS + key["id"])
+    await created(alice)
 
 
 @requirement("blade:keys:scope")
