@@ -181,6 +181,18 @@ async def test_a_database_is_empty_again_after_a_damaged_last_blob(
     await asyncio.to_thread(restore_database, database, file, ignore_progress)
 
 
+@requirement("faults:43:backup")
+@pytest.mark.parametrize("content", [None, b"", bytes(32)], ids=["missing", "empty", "another"])
+async def test_a_folder_without_the_key_of_its_data_is_not_backed_up(tmp_path: Path, content: bytes | None) -> None:
+    settings = Settings(data=str(tmp_path / "data"))
+    await fill(settings)
+    key = settings.folder / "secrets.key"
+    key.unlink() if content is None else key.write_bytes(content)
+    with pytest.raises(DatabaseCommandError, match=r"secrets\.key is not the key .* dragoman keys rotate --lost"):
+        await asyncio.to_thread(backup_database, settings, tmp_path / "file.backup", ignore_progress)
+    assert os.listdir(tmp_path) == ["data"]
+
+
 @requirement("faults:43:backup-damaged")
 @pytest.mark.parametrize(
     ("name", "content", "compression", "reason"),
@@ -190,6 +202,8 @@ async def test_a_database_is_empty_again_after_a_damaged_last_blob(
         ("../outside", b"x", zipfile.ZIP_STORED, "is not a file of a backup"),
         ("blobs/a/large", b"x", zipfile.ZIP_DEFLATED, "is encrypted or compressed"),
         ("secrets.key", bytes(2 * 1024 * 1024), zipfile.ZIP_DEFLATED, "is larger than"),
+        ("secrets.key", b"", zipfile.ZIP_DEFLATED, "secrets.key does not consist of keys of 32 bytes"),
+        ("links.key", bytes(33), zipfile.ZIP_DEFLATED, "links.key does not consist of keys of 32 bytes"),
         ("dragoman.db", None, zipfile.ZIP_STORED, "dragoman.db' is not a file of a backup"),
     ],
 )

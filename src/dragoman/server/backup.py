@@ -29,7 +29,7 @@ from dragoman.server.key_files import fingerprint_of
 from dragoman.server.stores import open_blobs, open_for_restore, open_snapshot, open_stores_at
 from dragoman.settings import Settings
 from dragoman.stores import atomic_files
-from dragoman.stores.encryption import KEY_FILES
+from dragoman.stores.encryption import KEY_BYTES, KEY_FILES
 from dragoman.stores.folder_blobs import validate_blob_name
 from dragoman.stores.sqlite.database import lock_folder
 from dragoman.stores.sqlite.online_copy import copy_database
@@ -95,6 +95,7 @@ async def write_backup(settings: Settings, file: Path, progress: Progress) -> Ma
         staging = Path(name)
         async with _staged(settings, staging, progress) as blobs:
             with closing(open_stores_at(str(staging))) as stores:
+                await _check_keys(settings.folder, stores.key_fingerprints)
                 report = await check(stores)
             if report.problems:
                 raise _damaged(report.problems[0])
@@ -141,7 +142,6 @@ async def _staged(settings: Settings, staging: Path, progress: Progress) -> Asyn
         yield open_blobs(settings.folder, settings.blobs)
         return
     with closing(open_snapshot(settings.database, settings.blobs)) as source:
-        await _check_keys(settings.folder, source.key_fingerprints)
         with closing(open_stores_at(str(staging))) as target, _reporting_damage():
             await copy(_without_blobs(source), _without_blobs(target), progress)
         yield source.blobs
@@ -160,7 +160,7 @@ def _damaged(problem: str) -> BackupError:
 
 
 async def _check_keys(folder: Path, fingerprints: KeyFingerprints) -> None:
-    """Check that the data folder has the keys of the database's servers."""
+    """Check that the data folder has the keys with which the data was written."""
     for name in KEY_FILES:
         registered = await fingerprints.find(name)
         path = folder / name
@@ -168,8 +168,9 @@ async def _check_keys(folder: Path, fingerprints: KeyFingerprints) -> None:
             continue
         if not path.exists() or fingerprint_of(name, path.read_bytes()) != registered:
             raise BackupError(
-                f"{path} is not the key of this database's servers (fingerprint {registered}): name the data folder of"
-                " one of them with --data"
+                f"{path} is not the key with which the data was written (fingerprint {registered}): name the data"
+                " folder of its server with --data, or copy the key from there. If it is lost: dragoman keys rotate"
+                f" --lost {name}"
             )
 
 
@@ -295,6 +296,8 @@ def _check_entry(entry: zipfile.ZipInfo, manifest: Manifest) -> None:
         raise ValueError(f"{name} is encrypted or compressed")
     if name in KEY_FILES and entry.file_size > MAX_KEY_FILE_BYTES:  # it is read as a whole
         raise ValueError(f"{name} is larger than {MAX_KEY_FILE_BYTES} bytes")
+    if name in KEY_FILES and (not entry.file_size or entry.file_size % KEY_BYTES):
+        raise ValueError(f"{name} does not consist of keys of {KEY_BYTES} bytes")
 
 
 def _check_schema(database: Path, folder: Path) -> None:
