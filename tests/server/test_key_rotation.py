@@ -85,6 +85,21 @@ async def test_a_rotation_that_a_crash_interrupted_is_finished_by_the_next_one(
         await check_key_files(tmp_path, fingerprints)
 
 
+async def test_a_cut_off_key_is_refused_with_advice_that_helps(tmp_path: Path) -> None:
+    with closing(open_stores_at(str(tmp_path))) as stores:
+        await check_key_files(tmp_path, stores.key_fingerprints)
+        key = tmp_path / "secrets.key"
+        key.write_bytes(key.read_bytes()[:20])
+        advice = (
+            r"got 20 bytes: copy .*\. If it is lost: delete the file and run dragoman keys rotate --lost secrets\.key$"
+        )
+        with pytest.raises(SettingsError, match=advice):
+            await check_key_files(tmp_path, stores.key_fingerprints)
+        key.unlink()
+        await rotate(tmp_path, "secrets.key", stores.key_fingerprints, is_lost=True)
+        await check_key_files(tmp_path, stores.key_fingerprints)
+
+
 def test_links_of_an_older_key_remain_valid() -> None:
     path = "0000/0001/attachments/a-1"
     old, both, new = Links(b"old"), Links(b"new", b"old"), Links(b"new")

@@ -50,7 +50,8 @@ def check(repair: bool, accept_loss: bool, **flags: FlagValue) -> None:
         click.echo(problem)
     click.echo(f"{report.sessions} sessions with {report.events} events checked", err=True)
     if report.problems:
-        raise CliError(f"{len(report.problems)} problems: restore a backup, or run dragoman check --repair")
+        found = "1 problem" if len(report.problems) == 1 else f"{len(report.problems)} problems"
+        raise CliError(f"{found}: restore a backup, or run dragoman check --repair")
 
 
 @click.command(short_help="Back up everything into one file.")

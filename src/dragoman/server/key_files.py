@@ -10,10 +10,8 @@ from dragoman.settings import SettingsError
 from dragoman.stores.encryption import KEY_FILES, SECRETS_KEY, derive_key, load_keys, rotate_key
 
 _PEPPER = b"dragoman pepper of API keys"
-_WHAT_TO_DO = (
-    f"copy {' and '.join(KEY_FILES)} from a backup, or from the data folder of another server on this database."
-    " If they are lost: dragoman keys rotate --lost"
-)
+_COPY = f"copy {' and '.join(KEY_FILES)} from a backup, or from the data folder of another server on this database."
+_WHAT_TO_DO = f"{_COPY} If they are lost: dragoman keys rotate --lost"
 
 
 async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:
@@ -91,7 +89,8 @@ def _load(path: Path) -> Sequence[bytes]:
     try:
         return load_keys(path)
     except ValueError as error:
-        raise SettingsError(str(error)) from error
+        what_to_do = f"{_COPY} If it is lost: delete the file and run dragoman keys rotate --lost {path.name}"
+        raise SettingsError(f"{error}: {what_to_do}") from error
 
 
 def fingerprint_of(name: str, *keys: bytes) -> str:
