@@ -28,6 +28,10 @@ REQUIREMENTS = (
         ("answer:finish", "Each stop reason has its finish reason"),
         ("answer:failed", "A failed run is 500 with `x-should-retry: false`, and in a stream an error and `[DONE]`"),
         (
+            "answer:incomplete",
+            "A stream that ends before its run, with its key or its server, has an error and `[DONE]`",
+        ),
+        (
             "answer:too-long",
             "A conversation that is too long for the model is `context_length_exceeded`, a wrong request",
         ),

@@ -421,3 +421,34 @@ async def test_an_answer_of_several_blocks_is_recognised(
     assert answer == expected
     reply = await kept.send(asked, assistant(answer), user("hello"))
     assert (await history(app_server, reply.headers["x-dragoman-session"]))[-2] == ("user", "hello")
+
+
+@requirement("openai-chat:answer:incomplete")
+async def test_an_answer_that_ends_early_ends_with_an_error(
+    open_app_server: AppServerFactory,
+) -> None:
+    """Official clients take the end of a stream for the end of the answer."""
+    half = user(script({"say": "half"}, {"wait_ms": 60_000}, {"say": " whole"}))
+    async with open_app_server(drain_s=0) as server:
+        phone, alice = [
+            await ChatClient(OpenAiClient(server.connection, server.key(name))).stream(half)
+            for name in ("alice_phone", "alice")
+        ]
+        await phone.until_said("half")
+        await alice.until_said("half")
+        app: Any = server.connection.app
+        await app.keys.revoke("alice_phone")
+        assert (await phone.end())["error"] == {
+            "message": "The API key was revoked; the run continues",
+            "type": "authentication_error",
+            "param": "",
+            "code": "invalid_api_key",
+        }
+        await server.stop()
+        assert (await alice.end())["error"] == {
+            "message": "The server is stopping or unavailable, so the answer is incomplete; the run continues",
+            "type": "server_error",
+            "param": "",
+            "code": "unavailable",
+        }
+        await server.start()

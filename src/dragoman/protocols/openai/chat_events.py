@@ -29,7 +29,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.open_calls import shown_call
 from dragoman.core.question_text import question_text, repeat_question
-from dragoman.core.refusals import SessionNotFound
+from dragoman.core.refusals import SessionNotFound, Unauthenticated
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, encode_json
 from dragoman.protocols.openai import ids, wire
@@ -49,6 +49,7 @@ from dragoman.protocols.openai.translate import DONE, failure_of, link_to
 
 TextKind = Literal["content", "reasoning_content"]
 PARAGRAPH = "\n\n"
+INCOMPLETE = "The server is stopping or unavailable, so the answer is incomplete; the run continues"
 CUT_NOTICE = "*(cut off by a restart of the server, and repeated)*"
 """Follows words that were streamed before a crash cut them off."""
 FINISH_REASONS: Mapping[StopReason, FinishReason] = {
@@ -226,15 +227,14 @@ class ChatEvents:
         return self._chunk({shown.kind: shown.text})
 
     def close(self, error: Exception) -> bytes:
-        """End a stream whose run has not ended; without `[DONE]` if the server stops."""
-        if self.is_over or isinstance(error, RESUMABLE):
+        """End a stream whose run has not ended. Clients cannot resume it, and would take its end for the answer's."""
+        if self.is_over:
             return b""
-        is_deleted = isinstance(error, SessionNotFound)
-        return self._fail(
-            RunFailed("not_found", "The session was deleted")
-            if is_deleted
-            else RunFailed("server_error", "The server failed")
-        )
+        if isinstance(error, RESUMABLE):
+            return self._fail(RunFailed("unavailable", INCOMPLETE))
+        if isinstance(error, SessionNotFound):
+            return self._fail(RunFailed("not_found", "The session was deleted"))
+        return self._fail(RunFailed("server_error", "The server failed"))
 
     def _begin(self, created: int) -> bytes:
         self._created = created
@@ -306,5 +306,14 @@ class ChatEvents:
         if type(failure) is RunFailed:
             failure = self._failed(failure.code, str(failure))
         self.is_over, self.failure = True, failure
-        body = wire.ErrorBody(error_facts(ERRORS.to_response(failure)))
-        return b"data: %b\n\n%b" % (encode_json(body), DONE)
+        return _error_frame(failure)
+
+
+def _error_frame(error: Exception) -> bytes:
+    """What ends a stream with an error."""
+    body = wire.ErrorBody(error_facts(ERRORS.to_response(error)))
+    return b"data: %b\n\n%b" % (encode_json(body), DONE)
+
+
+REVOKED_FRAME = _error_frame(Unauthenticated("The API key was revoked; the run continues"))
+"""Ends a stream whose key is revoked."""
