@@ -159,8 +159,8 @@ def test_a_second_server_on_a_folder_fails_and_says_what_to_do(tmp_path: Path) -
         (("--port", "{taken}"), "Address already in use: choose another one with --host or --port"),
         (("no_such_file.py",), "no_such_file.py"),
         (("--default-agent", "nobody"), "no agent 'nobody'; available agents: rehearsal"),
-        (("--data", "{file}"), "cannot use the data folder"),
-        (("--data", "{damaged}"), "is not a database of this program"),
+        (("--data", "{file}"), "is not a folder: choose another one with --data"),
+        (("--data", "{damaged}"), "file is not a database: restore a backup, or choose another folder with --data"),
     ],
 )
 def test_a_failed_start_is_reported_on_one_line(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:

@@ -194,6 +194,8 @@ def _to_startup_error(error: Exception, settings: Settings) -> Exception:
         return CannotStart(str(error))
     if isinstance(error, StoreUnavailable) and settings.database:
         return CannotStart(str(error))
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return CannotStart(f"{error.filename} is not a folder: choose another one with --data")
     if isinstance(error, OSError | sqlite3.Error | StoreUnavailable):
         cause = f": {error.__cause__}" if isinstance(error.__cause__, sqlite3.Error) else ""
         return CannotStart(f"cannot use the data folder {settings.folder}: {error}{cause}")

@@ -219,7 +219,8 @@ def open_writer(path: Path, synchronous: Synchronous) -> Writer:
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT:
             raise StoreUnavailable(f"the database {path} is damaged: {error}: restore a backup") from error
-        raise WrongVersion(f"{path} is not a database of this program: {error}") from error
+        what_to_do = "restore a backup, or choose another folder with --data"
+        raise WrongVersion(f"{path} is not a database of this program: {error}: {what_to_do}") from error
     except UnicodeDecodeError as error:
         raise StoreUnavailable(f"the database {path} is damaged: its schema is not text: restore a backup") from error
     return writer
