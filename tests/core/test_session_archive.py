@@ -171,6 +171,14 @@ def test_an_archive_of_very_many_small_things_is_refused_before_it_fills_the_mem
         read_archive(packed({**FILES, "turns.json": content}))
 
 
+@requirement("blade:archive:bounds")
+def test_a_long_name_of_a_model_is_refused() -> None:
+    turn = b'[{"role":"assistant","model":"%s","blocks":[{"type":"text","content":"hi"}]}]'
+    assert read_archive(packed({**FILES, "turns.json": turn % (b"m" * 256)})).turns[0].model == "m" * 256
+    with pytest.raises(Invalid, match=r"unreadable turns\.json"):
+        read_archive(packed({**FILES, "turns.json": turn % (b"m" * 257)}))
+
+
 # --- untrusted archives -----------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from io import BytesIO
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 from zlib import error as ZlibError  # noqa: N812  # as all errors are named
 
@@ -110,7 +110,7 @@ class ArchivedTurn(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "completed"
     blocks: tuple[ArchivedBlock, ...] = ()
     tool_calls: tuple[ArchivedCall, ...] = ()
-    model: str | None = None
+    model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
     cut: bool = False
     """Whether the step was cut off by a crash, and repeated."""
 
