@@ -76,6 +76,20 @@ async def test_what_is_typed_before_a_question_is_the_next_message_and_never_the
         assert await user.code() == 0
 
 
+async def test_lines_that_are_pasted_are_one_message(socket_server: SocketServer, tmp_path: Path) -> None:
+    async with at_terminal(tmp_path, *chat(socket_server, "--plain")) as user:
+        await user.until("> ")
+        assert "\x1b[?2004h" in user.raw, "the terminal marks what is pasted"
+        user.type("\x1b[200~line one\rline two\x1b[201~")
+        await user.until("line two")
+        user.type("\r")
+        await user.until("You said: line one\nline two")
+        await user.until("> ")
+        user.type(CTRL_D)
+        await user.until("--last")
+        assert await user.code() == 0
+
+
 @pytest.mark.parametrize("protocol", ALL)
 async def test_tools_that_need_no_approval_run_without_asking(
     protocol: str, socket_server: SocketServer, tmp_path: Path

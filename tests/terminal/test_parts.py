@@ -76,6 +76,19 @@ def test_a_lost_connection_is_one_line_however_often_the_client_tries_again(is_r
     assert shown == [*lost, "upon", *lost]
 
 
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_a_run_without_a_connection_says_what_the_next_interrupt_does(is_stopping: bool) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    output = Terminal()
+    screen = RichScreen(output)
+    with screen.live_display(lambda: is_stopping):
+        screen.show_event(Notice(kind="reconnecting", content={"after_s": 0.1, "because": "refused"}))
+    assert f"reconnecting ({'Ctrl-C again to exit' if is_stopping else 'Ctrl-C to stop'})" in output.getvalue()
+
+
 @pytest.mark.parametrize("is_rich", [False, True], ids=["plain", "rich"])
 def test_an_interrupted_message_of_the_history_is_marked(is_rich: bool) -> None:
     output = io.StringIO()

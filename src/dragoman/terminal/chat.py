@@ -145,7 +145,7 @@ class Chat:
         self._is_stopping = False
         ended: Ended | None = None
         try:
-            with run, self._screen.live_display(), self._stop_controls():
+            with run, self._screen.live_display(lambda: self._is_stopping), self._stop_controls():
                 for event in run:
                     self._show_stop_failures()
                     self._screen.show_event(event)

@@ -37,6 +37,8 @@ class Keyboard:
             return
         readline.set_history_length(HISTORY_LINES)
         readline.set_auto_history(False)
+        # Lines that are pasted together are one message. Python turns this off.
+        readline.parse_and_bind("set enable-bracketed-paste on")
         if self._history is not None:
             with suppress(OSError):
                 readline.read_history_file(self._history)

@@ -4,7 +4,7 @@ Finished blocks are printed once and scroll away; only the block that is still g
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -51,11 +51,14 @@ class RichScreen:
         self._started_at = 0.0
         self._disconnected_at: float | None = None
         """When the connection was lost, until the next event."""
+        self._is_stopping: Callable[[], bool] = bool
+        """Whether the user has already asked to stop the run."""
         self._spinner = Spinner("dots", style="cyan")
 
     @contextmanager
-    def live_display(self) -> Iterator[None]:
+    def live_display(self, is_stopping: Callable[[], bool] = bool) -> Iterator[None]:
         """Show a spinner, or the growing block, during a run."""
+        self._is_stopping = is_stopping
         self._started_at = time.monotonic()
         self._disconnected_at = None
         self._live = Live(
@@ -171,7 +174,8 @@ class RichScreen:
         is_connected = self._disconnected_at is None
         seconds = int(time.monotonic() - (self._disconnected_at or self._started_at))
         label = "working" if is_connected else CONNECTION_LOST_LINE
-        label = f" {label}" + (f", {seconds} s" if seconds >= 2 else "") + " (Ctrl-C to stop)"
+        label = f" {label}" + (f", {seconds} s" if seconds >= 2 else "")
+        label += " (Ctrl-C again to exit)" if self._is_stopping() else " (Ctrl-C to stop)"
         self._spinner.update(text=Styled(label, style="dim" if is_connected else "yellow"))
         return self._spinner
 

@@ -1,7 +1,7 @@
 """Output of conversations: the `Screen` interface, and the plain screens for pipes and programs."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TextIO
 
@@ -26,8 +26,8 @@ from dragoman.terminal.formatting import (
 class Screen(Protocol):
     """Shows a conversation."""
 
-    def live_display(self) -> AbstractContextManager[object]:
-        """Surround a run's events; may show that the run is in progress."""
+    def live_display(self, is_stopping: Callable[[], bool] = ...) -> AbstractContextManager[object]:
+        """Surround a run's events; may show that the run is in progress, and what Ctrl-C does."""
 
     def show_event(self, event: Event) -> None:
         """Show an event of a run."""
@@ -62,7 +62,7 @@ class PlainScreen:
         """The kind of text on the last line, if that has not been ended."""
         self._is_disconnected = False
 
-    def live_display(self) -> AbstractContextManager[object]:
+    def live_display(self, is_stopping: Callable[[], bool] = bool) -> AbstractContextManager[object]:
         """Show nothing while waiting for events."""
         return nullcontext()
 
@@ -147,7 +147,7 @@ class JsonLinesScreen:
         self._out = out
         self._err = err
 
-    def live_display(self) -> AbstractContextManager[object]:
+    def live_display(self, is_stopping: Callable[[], bool] = bool) -> AbstractContextManager[object]:
         """Show nothing while waiting for events."""
         return nullcontext()
 
