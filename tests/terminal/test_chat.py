@@ -200,6 +200,20 @@ async def test_in_a_pipe_a_question_stays_pending_and_the_exit_code_says_so(
     )
 
 
+@pytest.mark.parametrize("protocol", ["aap", "blade"])
+async def test_a_first_message_that_is_refused_leaves_no_conversation(
+    protocol: str, socket_server: SocketServer, tmp_path: Path
+) -> None:
+    (tmp_path / "dot.png").write_bytes(a_png())
+    listing = ("sessions", "list", "--url", socket_server.connection.url, "--key", socket_server.key("alice"))
+    before = await in_pipe(tmp_path, *listing)
+    arguments = ("--protocol", protocol, "--agent", "rehearsal-bare", "--image", "dot.png", "-m", "what is this?")
+    code, out, err = await in_pipe(tmp_path, *chat(socket_server, *arguments))
+    assert (code, out, err) == (1, "", "dragoman: agent 'rehearsal-bare' takes no images\n")
+    assert await in_pipe(tmp_path, *listing) == before
+    assert before[0] == 0
+
+
 async def test_an_error_is_one_line_on_standard_error(socket_server: SocketServer, tmp_path: Path) -> None:
     code, out, err = await in_pipe(tmp_path, "chat", socket_server.connection.url, "--key", "wrong", "-m", "hello")
     assert (code, out) == (1, "")

@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
@@ -17,6 +17,7 @@ from dragoman.client import (
     Ended,
     Message,
     NotFound,
+    RequestRefused,
     Run,
     Session,
     Unauthorized,
@@ -86,6 +87,7 @@ class Chat:
         self._images: list[str] = []
         self._stop_threads: list[threading.Thread] = []
         self._is_stopping = False
+        self._has_output = False
         self._stop_failures: deque[str] = deque()
         self.session: Session | None = None
         """None until the first message, so that an unused conversation leaves no session behind."""
@@ -116,9 +118,18 @@ class Chat:
         Raises:
             UserLeft: the user exited before the end.
         """
-        if self.session is None:
-            self.session = self._client.create(self._agent, declared_approval=True)
-        return self._follow_run(self.session.run(text, images=images))
+        if self.session is not None:
+            return self._follow_run(self.session.run(text, images=images))
+        self.session = self._client.create(self._agent, declared_approval=True)
+        self._has_output = False
+        try:
+            return self._follow_run(self.session.run(text, images=images))
+        except RequestRefused:
+            if not self._has_output:  # the message was refused: it leaves no empty conversation behind
+                with suppress(ClientError):
+                    self.session.delete()
+                self.session = None
+            raise
 
     def answer_pending(self, session: Session) -> Ended | None:
         """Ask for what the session is waiting for, and show the run that continues."""
@@ -147,6 +158,7 @@ class Chat:
         try:
             with run, self._screen.live_display(lambda: self._is_stopping), self._stop_controls():
                 for event in run:
+                    self._has_output = True
                     self._show_stop_failures()
                     self._screen.show_event(event)
                     if isinstance(event, Ended):
