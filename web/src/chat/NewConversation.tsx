@@ -1,5 +1,6 @@
 /** Starts a conversation: the agent, its options and the first message. */
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { ApiError } from "../api/errors";
 import { isReadOnly } from "../api/key";
 import { useLoaded } from "../api/loading";
@@ -15,7 +16,7 @@ import { type Agent, agents, create, type Option } from "./agents";
 import { Composer } from "./Composer";
 import { draftOf } from "./drafts";
 import { sessions } from "./list";
-import { send } from "./socket";
+import { send, watchSessions } from "./socket";
 import { messageOf, type Part } from "./wire";
 
 /** Called when a conversation was created, with the message that is then sent. */
@@ -23,6 +24,15 @@ type OnBegin = (id: string, first: readonly Part[]) => void;
 
 export function NewConversation({ onBegin }: { onBegin: OnBegin }) {
     const { state, reload } = useLoaded(agents);
+    // When the server is back: it may have other agents, and a page that could not load them opens.
+    useEffect(
+        () =>
+            watchSessions(
+                () => undefined,
+                () => void reload(),
+            ),
+        [reload],
+    );
     if (isReadOnly()) {
         return (
             <Empty icon="key" title={t("chat.start-read-only")}>
@@ -40,7 +50,7 @@ function Start({ agents, onBegin }: { agents: readonly Agent[]; onBegin: OnBegin
     const options = useSignal<Readonly<Record<string, string>>>({});
     const memory = useSignal(true);
     const isBeginning = useSignal(false);
-    const agent = agents.find((each) => each.name === name.value);
+    const agent = agents.find((each) => each.name === name.value) ?? agents[0];
     if (agent === undefined) return <p class="empty">{t("chat.no-agents")}</p>;
 
     const begin = async (parts: Part[]): Promise<void> => {
@@ -72,12 +82,12 @@ function Start({ agents, onBegin }: { agents: readonly Agent[]; onBegin: OnBegin
                 <fieldset class="agents">
                     <legend class="visually-hidden">{t("chat.agent")}</legend>
                     {agents.map((each) => (
-                        <label key={each.name} class={each.name === name.value ? "agent on" : "agent"}>
+                        <label key={each.name} class={each === agent ? "agent on" : "agent"}>
                             <input
                                 type="radio"
                                 name="agent"
                                 class="visually-hidden"
-                                checked={each.name === name.value}
+                                checked={each === agent}
                                 onChange={() => {
                                     name.value = each.name;
                                     options.value = {};
