@@ -182,6 +182,10 @@ async def test_text_runs_in_the_direction_of_its_language_and_words_in_tables_st
     assert await console_page.run(lines) == [1] * 12
     assert await console_page.run("document.documentElement.scrollWidth <= innerWidth")
     await console_page.screenshot("directions")
+    await say(console_page, script({"ask": {"questions": [{"question": "أين؟", "options": [{"label": "هنا"}]}]}}))
+    await console_page.write("Other", "هناك")
+    asked = "[...document.querySelectorAll('.question, .question .input')]"
+    assert await console_page.run(f"{asked}.map((each) => getComputedStyle(each).direction)") == ["rtl", "rtl"]
 
 
 async def test_five_thousand_messages_scroll_and_stream_without_jank(

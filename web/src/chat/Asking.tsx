@@ -155,7 +155,7 @@ function OneQuestion({ question, chosen, onChosen }: OneProps) {
     const write = (text: string): void =>
         onChosen({ places: question.multiSelect || text === "" ? chosen.places : new Set(), text });
     return (
-        <fieldset class="question">
+        <fieldset class="question" dir="auto">
             <legend>
                 {question.header && <span class="badge accent">{question.header}</span>}
                 <span>{question.question}</span>

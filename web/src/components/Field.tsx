@@ -12,6 +12,7 @@ interface Frame {
 interface InputProps {
     id: string;
     class: string;
+    dir: "auto";
     "aria-describedby"?: string;
     "aria-invalid"?: true;
 }
@@ -26,7 +27,7 @@ export function Field({
 }: Frame & { children: (inputProps: InputProps) => ComponentChildren }) {
     const id = useId();
     const hintId = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ");
-    const inputProps: InputProps = { id, class: "input", ...(hintId && { "aria-describedby": hintId }) };
+    const inputProps: InputProps = { id, class: "input", dir: "auto", ...(hintId && { "aria-describedby": hintId }) };
     if (error) inputProps["aria-invalid"] = true;
     return (
         <div class="field">
