@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,6 +158,15 @@ def test_several_options_are_selected_by_several_numbers() -> None:
 def test_a_typed_line_becomes_an_answer(pending: Pending, lines: list[str], answer: object) -> None:
     typed = iter(lines)
     assert Prompter(lambda _: None, lambda _: next(typed), allows_all=False).collect_answers([pending]) == (answer,)
+
+
+@pytest.mark.parametrize(("is_multi", "expected"), [(False, "one number"), (True, "numbers")])
+def test_a_number_that_no_option_has_is_refused_with_those_that_there_are(is_multi: bool, expected: str) -> None:
+    typed, shown = iter(["3", "", "2"]), list[str]()
+    question = Question(call_id="c1", questions=(msgspec.structs.replace(WHERE, multi_select=is_multi),))
+    prompter = Prompter(shown.extend, lambda _: next(typed), allows_all=False)
+    assert prompter.collect_answers([question]) == (Choice(call_id="c1", selections={0: ("there",)}),)
+    assert shown == ["Where?", "  1  here", "  2  there", f"expected {expected} from 1 to 2"]
 
 
 def test_no_argument_can_make_one_call_look_like_another() -> None:

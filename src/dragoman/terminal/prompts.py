@@ -83,6 +83,9 @@ class Prompter:
             self._show_lines(question_lines(question))
             line = self._read_line(question_prompt(question))
             while (labels := parse_choice(line, question)) is None:
+                if line:
+                    count = "numbers" if question.multi_select else "one number"
+                    self._show_lines([f"expected {count} from 1 to {len(question.options)}"])
                 line = self._read_line(question_prompt(question))
             if labels:
                 selections[index] = labels
