@@ -197,7 +197,7 @@ async def test_a_file_that_is_not_an_image_is_refused_with_the_reason(
     await console_page.page.send_command(
         "DOM.setFileInputFiles", files=[str(file)], objectId=chooser["result"]["objectId"]
     )
-    await console_page.wait_for_text("the file must be of its declared type", ".toast.error")
+    await console_page.wait_for_text("The file must be of its declared type", ".toast.error")
     console_page.console.clear()  # browsers note every 415
 
 

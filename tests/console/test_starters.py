@@ -66,7 +66,7 @@ async def test_a_first_message_that_is_refused_can_be_sent_to_another_agent(cons
     await console_page.wait_for_text("dot.gif", ".attached")
     await say(console_page, "what is this?")
     refusal = "[...document.querySelectorAll('.toast')].map((each) => each.innerText.trim())"
-    await console_page.until(f"{refusal}.includes(\"agent 'rehearsal-bare' takes no images\")")
+    await console_page.until(f"{refusal}.includes(\"Agent 'rehearsal-bare' takes no images\")")
     await console_page.until("document.querySelector('[aria-label=Message]').value === 'what is this?'")
     assert await console_page.text(".attached") != ""
     assert await console_page.run("location.hash") == "#/conversations"

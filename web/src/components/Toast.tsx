@@ -32,9 +32,14 @@ export const showError = (error: unknown): void => show("error", errorMessage(er
 export function errorMessage(error: unknown): string {
     if (!(error instanceof ApiError)) return error instanceof Error ? error.message : t("state.failed");
     const message =
-        error.message || (error.status === 0 ? t("error.offline") : t("error.status", { status: error.status }));
+        asSentence(error.message) ||
+        (error.status === 0 ? t("error.offline") : t("error.status", { status: error.status }));
     return error.reference === null ? message : `${message} (${t("error.reference", { reference: error.reference })})`;
 }
+
+/** A server's message, which begins with a small letter. A field's name in front of it stays as it is. */
+const asSentence = (message: string): string =>
+    message.replace(/^[a-z]+(?= )/, (word) => word.charAt(0).toUpperCase() + word.slice(1));
 
 /** Displays toasts. Mounted once, in the shell. */
 export function Toasts() {
