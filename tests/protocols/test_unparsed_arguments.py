@@ -63,8 +63,8 @@ async def test_so_are_those_of_a_history_that_ag_ui_brings(server: SocketServer)
         {"id": "4", "role": "user", "content": "again"},
     ]
     await endpoint.run(an_input(thread=thread, messages=messages))
-    (brought, _) = [each for each in await endpoint.messages(thread) if each.get("toolCalls")]
-    assert json.loads(brought["toolCalls"][0]["function"]["arguments"]) == SHOWN
+    (asking, _) = [each for each in await endpoint.messages(thread) if each.get("toolCalls")]
+    assert json.loads(asking["toolCalls"][0]["function"]["arguments"]) == SHOWN
 
 
 def arguments(events: list[Json]) -> Json:

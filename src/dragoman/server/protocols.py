@@ -56,11 +56,11 @@ class ServerContext(NamedTuple):
         return StreamGuard(app, protocol, self.access.authenticator, takes_websockets=takes_websockets)
 
     def mount(
-        self, path: str, app: App, protocol: str, described: Sequence[openapi.Route], *, takes_websockets: bool = False
+        self, path: str, app: App, protocol: str, routes: Sequence[openapi.Route], *, takes_websockets: bool = False
     ) -> "MountedProtocol":
         """Mount a protocol whose paths are all below one, guarded."""
         guarded = self.guard(app, protocol, takes_websockets=takes_websockets)
-        return MountedProtocol([Mount(path, app=guarded)], openapi.with_prefix(described, path))
+        return MountedProtocol([Mount(path, app=guarded)], openapi.with_prefix(routes, path))
 
 
 async def _nothing_to_close() -> None:
