@@ -35,6 +35,7 @@ async def console_page(chromium: Browser, console_server: SocketServer) -> Async
     """A window of the console with a user's key."""
     window = ConsolePage(await chromium.page(), console_server.connection.url, console_server.key("alice"), SCREENSHOTS)
     await window.resize(1280, 860)
+    await window.forget("theme", "language")  # which an earlier test may have chosen
     try:
         yield window
     finally:

@@ -27,7 +27,7 @@ class ConsolePage:
 
     async def open(self, place: str = "conversations", id: str = "") -> None:  # noqa: A002  # the router's word
         """Load the console with this window's key and go to a page."""
-        await self.page.go(f"{self.url}/healthz")  # a page of the same origin, so that local storage can be written
+        await self._go_to_origin()
         script = f"localStorage.setItem('dragoman.key', {js_string(self.key)})" if self.key else "localStorage.clear()"
         await self.run(script)
         await self.page.go(f"{self.url}/#/{place}{'/' + id if id else ''}", "document.querySelector('#main > *')")
@@ -41,6 +41,12 @@ class ConsolePage:
         """Store a theme or a language; `open` applies it."""
         for name, value in preferences.items():
             await self.run(f"localStorage.setItem('dragoman.{name}', {js_string(value)})")
+
+    async def forget(self, *preferences: str) -> None:
+        """Remove stored preferences."""
+        await self._go_to_origin()
+        for name in preferences:
+            await self.run(f"localStorage.removeItem('dragoman.{name}')")
 
     async def run(self, script: str) -> Json:
         """Evaluate an expression in the window."""
@@ -98,6 +104,9 @@ class ConsolePage:
     async def close(self) -> None:
         """Close the window."""
         await self.page.close()
+
+    async def _go_to_origin(self) -> None:
+        await self.page.go(f"{self.url}/healthz")  # so that the console's local storage can be written
 
 
 FIND = """
