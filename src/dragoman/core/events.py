@@ -414,6 +414,10 @@ class PlanUpdated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     steps: tuple[PlanStep, ...]
     loop: LoopId = ROOT
 
+    def content(self) -> JsonObject:
+        """The plan as protocols send it that have no form of their own for it."""
+        return {"status": self.status, "steps": [{"title": each.title, "status": each.status} for each in self.steps]}
+
 
 class StageChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="stage_changed"):
     """The agent entered a stage of its work, such as `router` or `worker`; None: it left the stage."""

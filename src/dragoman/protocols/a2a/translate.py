@@ -247,8 +247,8 @@ class TaskFold:
             if step.is_streamed or step.is_closed:
                 yield _artifact(message_id, step.parts(), is_cut=step.is_cut)
         if self._plan is not None:
-            plan = {"status": self._plan.status, "steps": msgspec.to_builtins(self._plan.steps)}
-            yield wire.Artifact(artifact_id=f"{self.task_id}-plan", name="plan", parts=(_data_part(plan),))
+            parts = (_data_part(self._plan.content()),)
+            yield wire.Artifact(artifact_id=f"{self.task_id}-plan", name="plan", parts=parts)
 
     def feed(self, record: Record) -> Update | None:
         """Take the next record; what it changes for readers, if anything. What belongs to other tasks is ignored.

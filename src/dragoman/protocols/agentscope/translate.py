@@ -181,9 +181,7 @@ class ResponseEvents:
             case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:
                 self._settle_call(settled)
             case PlanUpdated(loop="root") as plan:
-                steps = [{"title": step.title, "status": step.status} for step in plan.steps]
-                payload: JsonObject = {"plan": {"status": plan.status, "steps": steps}}
-                self._emit_interleaved(f"{self._run_id}_{logged.seq}", "message", payload)
+                self._emit_interleaved(f"{self._run_id}_{logged.seq}", "message", {"plan": plan.content()})
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
                 self._end_response(stopped)
             case _:

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import NO_PARAMETERS, ToolSpec
-from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_json
+from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_json_object
 from dragoman.protocols.kit.errors import InvalidBody
 
 Role = Literal["user", "assistant", "system", "tool"]
@@ -347,14 +347,14 @@ def decode_task(body: bytes) -> ParsedRequest:
 
 def decode_stop(body: bytes) -> StopRequest:
     """Decode the body of `POST /stop`. Raises InvalidJson or InvalidBody."""
-    stop = convert_value(_decode(body), StopRequest)
+    stop = convert_value(decode_json_object(body), StopRequest)
     if not stop.session_id and not stop.response_id:
         raise InvalidBody("session_id or response_id is required", "session_id")
     return stop
 
 
 def _parse_request(kind: type[R], body: bytes) -> ParsedRequest:
-    fields = _decode(body)
+    fields = decode_json_object(body)
     request = convert_value(fields, kind)
     for index, message in enumerate(request.input):
         if message.content is None and message.kind not in ("error", "heartbeat"):
@@ -375,11 +375,3 @@ def _parse_tool(tool: JsonObject, path: str) -> tuple[str, ToolSpec]:
     parameters = parsed.parameters or NO_PARAMETERS
     convert_value(parameters, _ToolParameters, f"{path}.parameters")
     return path, ToolSpec(name=parsed.name, description=parsed.description or "", parameters=parameters)
-
-
-def _decode(body: bytes) -> JsonObject:
-    """Decode the whole body first, so that invalid JSON is never reported as a wrong type."""
-    value = decode_json(body)
-    if not isinstance(value, dict):
-        raise InvalidBody("expected a JSON object", "")
-    return value

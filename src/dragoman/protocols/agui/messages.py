@@ -183,11 +183,6 @@ def milliseconds(at: datetime) -> int:
     return int(at.timestamp() * 1000)
 
 
-def plan_content(plan: PlanUpdated) -> core.JsonObject:
-    """A plan as the content of an activity."""
-    return {"status": plan.status, "steps": [{"title": each.title, "status": each.status} for each in plan.steps]}
-
-
 def tool_call(call: core.Call) -> agui_content.ToolCall:
     """A call as a member of an assistant message."""
     function = agui_content.FunctionCall(name=call.name, arguments=compact_json(call.input))
@@ -327,7 +322,7 @@ class Transcript:
 
     def _set_plan(self, plan_id: str, plan: PlanUpdated, seq: int) -> None:
         message = agui_content.ActivityMessage(
-            id=plan_id, activity_type="PLAN", content=plan_content(plan), subagent_run_id=subagent_run_id(plan.loop)
+            id=plan_id, activity_type="PLAN", content=plan.content(), subagent_run_id=subagent_run_id(plan.loop)
         )
         if (index := self._plans.get(plan_id)) is not None:
             self._messages[index] = (self._messages[index][0], message)

@@ -67,7 +67,6 @@ from dragoman.protocols.agui.messages import (
     metadata_of,
     milliseconds,
     outcome_metadata,
-    plan_content,
     reasoning_id,
     subagent_of,
     subagent_run_id,
@@ -316,7 +315,7 @@ class Translator:
                 **stamp,
                 message_id=activity_id(self._run_id, update.loop),
                 activity_type="PLAN",
-                content=plan_content(update),
+                content=update.content(),
                 replace=True,
             )
         elif isinstance(update, SharedStateReplaced):

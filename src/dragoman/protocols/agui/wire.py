@@ -13,7 +13,13 @@ import msgspec
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.protocols.agui.content import Message, WireStruct
-from dragoman.protocols.kit.decoding import check_depth, check_number_of_values, convert_value, decode_json
+from dragoman.protocols.kit.decoding import (
+    check_depth,
+    check_number_of_values,
+    convert_value,
+    decode_json,
+    decode_json_object,
+)
 from dragoman.protocols.kit.errors import InvalidBody, RequestError
 
 MAJOR_VERSION = 1
@@ -143,11 +149,8 @@ def _may_have_snake_case_names(body: bytes) -> bool:
 
 def decode_tolerant(body: bytes) -> DecodedRun:
     """Decode any request. Raises InvalidJson or InvalidBody."""
-    raw = decode_json(body)
-    if not isinstance(raw, dict):
-        raise InvalidBody("expected an object", "")
     normalizer = _Normalizer()
-    run = convert_value(normalizer.run(raw), RunInput)
+    run = convert_value(normalizer.run(decode_json_object(body)), RunInput)
     return DecodedRun(run, tuple(normalizer.dropped))
 
 

@@ -412,8 +412,7 @@ def _side_content(event: Event) -> list[Chunk]:
     """Content beside the text: a plan, the shared state, a stage."""
     match event:
         case PlanUpdated(loop="root") as plan:
-            steps = [{"title": each.title, "status": each.status} for each in plan.steps]
-            return [_data("plan", "plan", {"status": plan.status, "steps": steps})]
+            return [_data("plan", "plan", plan.content())]
         case SharedStateReplaced(loop="root", state=state):
             return [_data("state", "state", state)]
         case StageChanged(loop="root", stage=stage):

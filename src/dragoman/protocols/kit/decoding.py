@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dragoman.core.content import TOO_DEEP, Json, is_too_deep
+from dragoman.core.content import TOO_DEEP, Json, JsonObject, is_too_deep
 from dragoman.core.refusals import Invalid, LimitExceeded
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
 from dragoman.protocols.kit.wrong_members import describe_wrong_member
@@ -62,6 +62,14 @@ def decode_json(body: bytes) -> Any:  # noqa: ANN401  # any JSON value
         if repaired == body:
             raise InvalidJson(_describe_fault(body, error)) from error
         return decode_json(repaired)
+
+
+def decode_json_object(body: bytes) -> JsonObject:
+    """Decode a body that is a JSON object. Raises InvalidJson, InvalidBody or LimitExceeded."""
+    value = decode_json(body)
+    if not isinstance(value, dict):
+        raise InvalidBody("expected a JSON object", "")
+    return value
 
 
 def check_number_of_values(body: bytes) -> None:

@@ -121,8 +121,7 @@ class ChatList:
 
     def add_plan(self, plan: PlanUpdated) -> None:
         """Show a plan in the step that its loop is at, or else in the next one."""
-        steps = [{"title": each.title, "status": each.status} for each in plan.steps]
-        block = Block("plan_status", {"status": plan.status, "steps": steps})
+        block = Block("plan_status", plan.content())
         newest = self._turns.newest.get(plan.loop)
         if newest is not None and not newest.is_step_closed:
             newest.add_block(block)
