@@ -367,3 +367,23 @@ async def test_a_client_tool_is_called_by_the_client_in_its_run_only(alice: Open
     again = await alice.respond("Again?", model="weather", tools=[function("get_weather")])
     said = await alice.respond([output(again["output"][0]["call_id"], parts)], model="weather")
     assert text_of(said) == "The tool says rain."
+
+
+@requirement("openai:request:refused", "openai:request:nothing-stored")
+async def test_an_error_in_the_past_of_a_new_conversation_names_the_item_that_has_it(alice: OpenAiClient) -> None:
+    long = {"role": "user", "content": "x" * 1_100_000}
+    called = [{"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"}, output("c", "3")]
+    answer = {"role": "assistant", "content": "I add."}
+    past = [{"role": "user", "content": "hello"}, answer, *called, long, {"role": "user", "content": "now"}]
+    whole = {"model": "rehearsal", "input": past}
+    assert (await alice.refused("POST", "/responses", whole))[1:] == ("limit_exceeded", "input[4]")
+    bare = {"model": "rehearsal-bare", "input": [{"role": "user", "content": [LOOK]}, *past[:2], past[-1]]}
+    assert (await alice.refused("POST", "/responses", bare))[1:] == ("image_unsupported", "input[0].content[0]")
+    items = {"items": past}
+    assert (await alice.refused("POST", "/conversations", items))[1:] == ("limit_exceeded", "items[4]")
+    path = f"/conversations/{(await alice.post('/conversations', {}))['id']}/items"
+    assert (await alice.refused("POST", path, items))[1:] == ("limit_exceeded", "items[4]")
+    tool_call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    messages = [past[0], {**answer, "tool_calls": [tool_call]}, {"role": "tool", "tool_call_id": "c", "content": "3"}]
+    chat = {"model": "rehearsal", "messages": [*messages, long, past[-1]]}
+    assert (await alice.refused("POST", "/chat/completions", chat))[1:] == ("limit_exceeded", "messages[3]")

@@ -77,7 +77,7 @@ class CompactionHandlers(OpenAiHandlers):
         messages = [] if previous is None else [*await self._messages_up_to(owner, previous)]
         items = [] if body.get("input") is None else parse_items(body["input"])
         messages += self._results_of_open_calls(messages, items)
-        messages += inputs.seeds_from([*items, *_missing_outputs(items)], self._engine.ids.new)
+        messages += inputs.seeds_from([*items, *_missing_outputs(items)], self._engine.ids.new).values()
         summary = await while_connected(request, self._engine.summarize(owner, agent, [*messages, THE_REST]))
         if summary is None:
             raise RunFailed("compaction_failed", "The agent could not write a summary")

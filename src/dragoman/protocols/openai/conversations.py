@@ -53,9 +53,11 @@ class ConversationHandlers(OpenAiHandlers):
     async def create(self, request: Request) -> wire.Conversation:
         """Create a conversation. Its first response decides which agent it has."""
         body = decode_object(await read_json_body(request, self._options.body_limit) or b"{}")
-        seeds = () if not body.get("items") else self._seeds(body["items"], {})
-        owner = principal_of(request).user
-        return _conversation(await self._runs.new_sessions.create_draft(owner, labels=_metadata(body), seeds=seeds))
+        seeds = {} if not body.get("items") else self._seeds(body["items"], {})
+        owner, labels = principal_of(request).user, _metadata(body)
+        with inputs.translated_seed_errors(seeds, "items"):
+            draft = await self._runs.new_sessions.create_draft(owner, labels=labels, seeds=tuple(seeds.values()))
+        return _conversation(draft)
 
     @endpoint("GET", "/conversations/{conversation}")
     async def conversation(self, request: Request) -> wire.Conversation:
@@ -124,7 +126,8 @@ class ConversationHandlers(OpenAiHandlers):
                 message = "items cannot be added to a conversation that has responses"
                 raise InvalidParameter("conversation_has_responses", message)
             before = len((await self._items(session)).all())
-            await self._engine.add_seeds(session, seeds)
+            with inputs.translated_seed_errors(seeds, "items"):
+                await self._engine.add_seeds(session, tuple(seeds.values()))
             items = await self._items(session)
             added = await restored(self._engine, session, items, items.all()[before:])
         return wire.Page(data=added, first_id=added[0].id, last_id=added[-1].id, has_more=False)
@@ -138,12 +141,12 @@ class ConversationHandlers(OpenAiHandlers):
         with self._engine.lease(session):
             yield session
 
-    def _seeds(self, value: Json, open_calls: Mapping[str, str]) -> tuple[Message, ...]:
+    def _seeds(self, value: Json, open_calls: Mapping[str, str]) -> Mapping[str, Message]:
         items = parse_items(value, "items")
         if len(items) > MAX_NEW_ITEMS:
             message = f"expected at most {MAX_NEW_ITEMS} items, got {len(items)}"
             raise InvalidParameter("too_many_items", message, "items")
-        seeds = inputs.seeds_from(items, self._engine.ids.new, open_calls=open_calls)
+        seeds = inputs.seeds_from(items, self._engine.ids.new, open_calls=open_calls, name="items")
         if not seeds:
             raise InvalidParameter("nothing_new", "expected messages", "items")
         return seeds

@@ -4,7 +4,9 @@ What a client claims that an agent said or called is the past of a new session a
 """
 
 import mimetypes
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ from dragoman.core import content as core
 from dragoman.core.ids import CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
 from dragoman.core.question_text import answers_from_text
+from dragoman.core.refusals import Invalid
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.tools import ASK_USER_QUESTION, NO_PARAMETERS, ToolSpec
@@ -24,6 +27,8 @@ from dragoman.protocols.openai.translate import PROTOCOL
 
 INSTRUCTIONS = ("system", "developer")
 """The roles of messages that instruct the agent."""
+_SEED_PATH = re.compile(r"messages\[(?P<index>\d+)\](?P<rest>.*)")
+"""The path of a field in the core's seeds."""
 Content = str | tuple[core.InputBlock, ...]
 
 
@@ -31,14 +36,14 @@ class NewInput(NamedTuple):
     """What a request adds to a session, and the path of each part in the request's body.
 
     Attributes:
-        seeds: the past of a new session.
+        seeds: the past of a new session, each message by the path of the item where it begins.
         system: system entries, before the messages.
         messages: new messages of the user.
         answers: answers to calls.
         paths: the places of the messages (`messages[0]`) and answers (`answers[0]`) in the body.
     """
 
-    seeds: tuple[core.Message, ...] = ()
+    seeds: Mapping[str, core.Message] = MappingProxyType({})
     system: tuple[str, ...] = ()
     messages: tuple[UserInput, ...] = ()
     answers: tuple[Answer, ...] = ()
@@ -70,7 +75,7 @@ def new_input(items: Sequence[InputItem], start: int = 0, open_calls: Sequence[C
                 messages.append(UserInput(content=content_from(item.content, path)))
             elif item.role != "assistant":
                 system.append(core.text_of(content_from(item.content, path)))
-    return NewInput((), tuple(system), tuple(messages), tuple(answers), paths)
+    return NewInput({}, tuple(system), tuple(messages), tuple(answers), paths)
 
 
 def seeds_and_input(items: Sequence[InputItem], new_id: Callable[[], str]) -> NewInput:
@@ -106,70 +111,91 @@ def _role(item: InputItem) -> str | None:
     return item.role if isinstance(item, requests.Message) else None
 
 
-def _reopen(seeds: tuple[core.Message, ...]) -> NewInput:
+def _reopen(seeds: Mapping[str, core.Message]) -> NewInput:
     """A past whose last calls are open, and their results as answers."""
-    place = max(index for index, each in enumerate(seeds) if isinstance(each, core.AssistantMessage))
-    last = seeds[place]
-    results = [each for each in seeds[place:] if isinstance(each, core.ToolMessage)]
-    if not results or not isinstance(last, core.AssistantMessage):
+    messages = list(seeds.values())
+    end = 1 + max(index for index, each in enumerate(messages) if isinstance(each, core.AssistantMessage))
+    results = [each for each in messages[end:] if isinstance(each, core.ToolMessage)]
+    if not results:
         raise InvalidParameter("nothing_new", "expected a message of the user", "input")
     return NewInput(
-        seeds[: place + 1],
-        system=tuple(each.content for each in seeds[place:] if isinstance(each, core.SystemMessage)),
+        dict(list(seeds.items())[:end]),
+        system=tuple(each.content for each in messages[end:] if isinstance(each, core.SystemMessage)),
         answers=tuple(Result(call_id=each.call_id, content=each.content) for each in results),
     )
 
 
 def seeds_from(
-    items: Sequence[InputItem], new_id: Callable[[], str], *, open_calls: Mapping[str, str] | None = None
-) -> tuple[core.Message, ...]:
-    """The messages of a past.
+    items: Sequence[InputItem],
+    new_id: Callable[[], str],
+    *,
+    open_calls: Mapping[str, str] | None = None,
+    name: str = "input",
+) -> dict[str, core.Message]:
+    """The messages of a past, each by the path of the item where it begins.
 
     Args:
         items: the items.
         new_id: makes the ids of the messages.
         open_calls: the names of earlier calls without a result, for a past that is added item by item. By default the
             past is whole: calls without a result, and results without a call, are left out.
+        name: the member of the request that has the items.
     """
     kept = {item.call_id for item in items if isinstance(item, requests.FunctionCallOutput)}
     if open_calls is not None:
         kept |= {item.call_id for item in items if isinstance(item, requests.FunctionCall)}
     names = dict(open_calls or {})
-    seeds: list[core.Message] = []
-    blocks: list[core.Block] = []
+    seeds: dict[str, core.Message] = {}
+    blocks: list[tuple[str, core.Block]] = []
 
     def flush() -> None:
         if blocks:
-            seeds.append(core.AssistantMessage(id=MessageId(new_id()), content=tuple(blocks)))
+            content = tuple(block for _, block in blocks)
+            seeds[blocks[0][0]] = core.AssistantMessage(id=MessageId(new_id()), content=content)
             blocks.clear()
 
     for index, item in enumerate(items):
-        path = f"input[{index}]"
+        path = f"{name}[{index}]"
         match item:
             case requests.FunctionCall(call_id=call_id) if call_id in kept and call_id not in names:
                 names[call_id] = item.name
-                blocks.append(core.Call(CallId(call_id), item.name, core.parse_arguments(item.arguments)))
+                blocks.append((path, core.Call(CallId(call_id), item.name, core.parse_arguments(item.arguments))))
             case requests.FunctionCallOutput(call_id=call_id) if call_id in names and call_id in kept:
                 flush()
                 kept.discard(call_id)
                 content = _joined(content_from(item.output, path))
-                message_id, name = MessageId(new_id()), names[call_id]
-                seeds.append(core.ToolMessage(id=message_id, call_id=CallId(call_id), name=name, content=content))
+                seeds[path] = core.ToolMessage(
+                    id=MessageId(new_id()), call_id=CallId(call_id), name=names[call_id], content=content
+                )
             case requests.Compaction(encrypted_content=summary):
                 flush()
-                seeds.append(core.SystemMessage(id=MessageId(new_id()), content=summary))
+                seeds[path] = core.SystemMessage(id=MessageId(new_id()), content=summary)
             case requests.Message(role="assistant"):
                 flush()
-                blocks.append(core.Text(core.text_of(content_from(item.content, path))))
+                blocks.append((path, core.Text(core.text_of(content_from(item.content, path)))))
             case requests.Message(role="user"):
                 flush()
-                seeds.append(core.UserMessage(id=MessageId(new_id()), content=content_from(item.content, path)))
+                seeds[path] = core.UserMessage(id=MessageId(new_id()), content=content_from(item.content, path))
             case requests.Message():
                 flush()
                 text = core.text_of(content_from(item.content, path))
-                seeds.append(core.SystemMessage(id=MessageId(new_id()), content=text))
+                seeds[path] = core.SystemMessage(id=MessageId(new_id()), content=text)
     flush()
-    return tuple(seeds)
+    return seeds
+
+
+@contextmanager
+def translated_seed_errors(seeds: Mapping[str, core.Message], name: str = "input") -> Iterator[None]:
+    """Name the items of the request in errors, where the core names the messages that they became."""
+    try:
+        yield
+    except Invalid as error:
+        if (match := _SEED_PATH.fullmatch(error.path)) is not None:
+            path, seed = list(seeds.items())[int(match["index"])]
+            error.path = path + match["rest"] if isinstance(seed, core.UserMessage) else path
+        elif error.path == "messages":
+            error.path = name
+        raise
 
 
 def open_calls_of(messages: Sequence[core.Message]) -> dict[str, str]:

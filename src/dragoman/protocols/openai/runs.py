@@ -211,10 +211,10 @@ class Runs:
         agent = None if model is None else self.agent_named(model, None if point is None else point.session)
         if point is None:
             given = inputs.seeds_and_input(items, self._engine.ids.new)
-            with translated_errors(given):
-                is_repeatable = request.parsed.fields.background or request.key is not None
-                change = self.new_sessions.unlisted(request.parsed.fields.store, is_repeatable=is_repeatable)
-                session = await self.new_sessions.create(request.owner, agent, given.seeds, change)
+            is_repeatable = request.parsed.fields.background or request.key is not None
+            change = self.new_sessions.unlisted(request.parsed.fields.store, is_repeatable=is_repeatable)
+            with inputs.translated_seed_errors(given.seeds):
+                session = await self.new_sessions.create(request.owner, agent, tuple(given.seeds.values()), change)
             await stack.enter_async_context(self._engine.first_request(session, is_new=True))
             return await self._start_run(request, _ContinuationPoint(session), given, is_first=True)
         session = point.session
