@@ -37,7 +37,7 @@ def check_added_seeds(
         Invalid: as `check_seeds`.
     """
     _check_contents(spec, seeds, limits, len(earlier) + len(seeds))
-    _match_calls([*earlier, *seeds])
+    _match_calls([*earlier, *seeds], first=len(earlier))
 
 
 def _check_contents(spec: AgentSpec, seeds: Sequence[Message], limits: InputLimits, count: int) -> None:
@@ -47,22 +47,25 @@ def _check_contents(spec: AgentSpec, seeds: Sequence[Message], limits: InputLimi
         check_content(spec, message.content, limits, f"messages[{index}]")
 
 
-def _match_calls(seeds: Sequence[Message]) -> tuple[dict[CallId, int], set[CallId], int]:
-    """Match results with their calls. Returns the places of the calls, those with a result, and the last answer's."""
+def _match_calls(seeds: Sequence[Message], first: int = 0) -> tuple[dict[CallId, int], set[CallId], int]:
+    """Match results with their calls. Returns the places of the calls, those with a result, and the last answer's.
+
+    Errors count from the message at `first`.
+    """
     positions: dict[CallId, int] = {}
     answered: set[CallId] = set()
     last_answer = -1
     for index, message in enumerate(seeds):
+        path = f"messages[{index - first}]"
         if isinstance(message, AssistantMessage):
             last_answer = index
             for call in message.calls():
                 if call.call_id in positions:
-                    raise InvalidSeed(f"call id {call.call_id!r} is used twice", path=f"messages[{index}]")
+                    raise InvalidSeed(f"call id {call.call_id!r} is used twice", path=path)
                 positions[call.call_id] = index
         elif isinstance(message, ToolMessage):
             if message.call_id not in positions or message.call_id in answered:
-                raise InvalidSeed(
-                    f"no open call {message.call_id!r} comes before this result", path=f"messages[{index}].toolCallId"
-                )
+                error = f"no open call {message.call_id!r} comes before this result"
+                raise InvalidSeed(error, path=f"{path}.toolCallId")
             answered.add(message.call_id)
     return positions, answered, last_answer

@@ -78,6 +78,15 @@ async def test_a_refused_edit_leaves_the_thread_unchanged(endpoint: Endpoint) ->
     assert await endpoint.messages(body["threadId"]) == before
 
 
+@requirement("ag-ui-b:branch:edit")
+async def test_an_error_in_the_history_of_a_new_thread_names_the_message_that_has_it(endpoint: Endpoint) -> None:
+    thought = {"id": "r1", "role": "reasoning", "content": "Hm."}
+    answer = {"id": "a1", "role": "assistant", "content": "Yes."}
+    past = [user("hello", "u1"), thought, answer, user("x" * 1_100_000, "u2"), {**answer, "id": "a2"}]
+    refused = await endpoint.run(an_input(messages=[*past, user("now", "u3")]))
+    assert (refused.status, refused.json["path"]) == (400, "messages[3]")
+
+
 @requirement("ag-ui-b:branch:regenerate")
 async def test_a_history_that_ends_in_a_known_message_gets_a_new_answer(endpoint: Endpoint) -> None:
     body = an_input(messages=[user("first", "u1")])

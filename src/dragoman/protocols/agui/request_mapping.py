@@ -5,7 +5,7 @@ still waits can be answered, by an entry of `resume` or by the result of the cli
 Source: specification of AG-UI, B.3, B.8 to B.10; shared rules, 19 to 21.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -63,8 +63,8 @@ def unfetchable_parts(run: RunInput) -> list[str]:
     return [f"{type(part).__name__} without a source to fetch" for part in parts if _block(part) is None]
 
 
-def seeds_of(messages: Sequence[agui_content.Message], new_id: NewId) -> tuple[core.Message, ...]:
-    """The history that a client brings to a new thread, as closed messages.
+def seeds_of(messages: Sequence[agui_content.Message], new_id: NewId) -> Mapping[str, core.Message]:
+    """The history that a client brings to a new thread, as closed messages, each by its path in the request.
 
     Calls without a result and results without a call are left out, so that the history leaves nothing open.
     """
@@ -74,26 +74,29 @@ def seeds_of(messages: Sequence[agui_content.Message], new_id: NewId) -> tuple[c
         if isinstance(each, agui_content.AssistantMessage)
         for call in each.tool_calls or ()
     }
-    results = {call_id: each for call_id, each in _tool_results(messages).items() if call_id in call_ids}
-    seeds: list[core.Message] = []
-    for message in messages:
-        message_id = MessageId(new_id())
+    results: dict[str, tuple[str, agui_content.ToolMessage]] = {}
+    for index, message in enumerate(messages):
+        if isinstance(message, agui_content.ToolMessage) and message.tool_call_id in call_ids:
+            results.setdefault(message.tool_call_id, (f"messages[{index}]", message))
+    seeds: dict[str, core.Message] = {}
+    for index, message in enumerate(messages):
+        message_id, path = MessageId(new_id()), f"messages[{index}]"
         match message:
             case agui_content.UserMessage(content=content, id=client_id, name=name):
-                seeds.append(
-                    core.UserMessage(id=message_id, content=content_of(content), client_id=client_id, name=name)
+                seeds[path] = core.UserMessage(
+                    id=message_id, content=content_of(content), client_id=client_id, name=name
                 )
             case agui_content.SystemMessage(content=text) | agui_content.DeveloperMessage(content=text):
-                seeds.append(core.SystemMessage(id=message_id, content=text))
+                seeds[path] = core.SystemMessage(id=message_id, content=text)
             case agui_content.AssistantMessage(content=text, tool_calls=calls):
                 answered = [(call, results.pop(call.id)) for call in calls or () if call.id in results]
                 blocks = (*((core.Text(text),) if text else ()), *(_call(call) for call, _ in answered))
                 if blocks:
-                    seeds.append(core.AssistantMessage(id=message_id, content=blocks))
-                seeds += [_result(result, call, new_id) for call, result in answered]
+                    seeds[path] = core.AssistantMessage(id=message_id, content=blocks)
+                seeds |= {place: _result(result, call, new_id) for call, (place, result) in answered}
             case _:
                 pass  # results follow their calls; reasoning and activities come from the server alone
-    return tuple(seeds)
+    return seeds
 
 
 def _call(call: agui_content.ToolCall) -> core.Call:

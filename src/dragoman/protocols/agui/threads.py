@@ -42,6 +42,7 @@ from dragoman.protocols.agui.wire import RunInput
 from dragoman.protocols.kit.access import AdmitStream
 from dragoman.protocols.kit.named_sessions import find_of_agent, find_or_create
 from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.seed_errors import translated_seed_errors
 
 log = structlog.get_logger(__name__)
 
@@ -92,11 +93,12 @@ class Threads:
             protocol=PROTOCOL,
             agent=spec.name,
             tools="all",
-            seeds=seeds,
+            seeds=tuple(seeds.values()),
             session_id=session_id,
             name=None if session_id is not None else request.run.thread_id,
         )
-        return await self._engine.create(request.principal.user, create, run_follows=not seeds)
+        with translated_seed_errors(seeds):
+            return await self._engine.create(request.principal.user, create, run_follows=not seeds)
 
     async def _run_in_thread(self, request: RunRequest, session: SessionView) -> Response:
         run, owner = request.run, request.principal.user

@@ -4,9 +4,7 @@ What a client claims that an agent said or called is the past of a new session a
 """
 
 import mimetypes
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,7 +14,6 @@ from dragoman.core import content as core
 from dragoman.core.ids import CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
 from dragoman.core.question_text import answers_from_text
-from dragoman.core.refusals import Invalid
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.tools import ASK_USER_QUESTION, NO_PARAMETERS, ToolSpec
@@ -27,8 +24,6 @@ from dragoman.protocols.openai.translate import PROTOCOL
 
 INSTRUCTIONS = ("system", "developer")
 """The roles of messages that instruct the agent."""
-_SEED_PATH = re.compile(r"messages\[(?P<index>\d+)\](?P<rest>.*)")
-"""The path of a field in the core's seeds."""
 Content = str | tuple[core.InputBlock, ...]
 
 
@@ -182,20 +177,6 @@ def seeds_from(
                 seeds[path] = core.SystemMessage(id=MessageId(new_id()), content=text)
     flush()
     return seeds
-
-
-@contextmanager
-def translated_seed_errors(seeds: Mapping[str, core.Message], name: str = "input") -> Iterator[None]:
-    """Name the items of the request in errors, where the core names the messages that they became."""
-    try:
-        yield
-    except Invalid as error:
-        if (match := _SEED_PATH.fullmatch(error.path)) is not None:
-            path, seed = list(seeds.items())[int(match["index"])]
-            error.path = path + match["rest"] if isinstance(seed, core.UserMessage) else path
-        elif error.path == "messages":
-            error.path = name
-        raise
 
 
 def open_calls_of(messages: Sequence[core.Message]) -> dict[str, str]:
