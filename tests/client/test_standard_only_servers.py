@@ -131,6 +131,23 @@ def test_a_server_without_history_is_sent_all_messages() -> None:
     ]
 
 
+def test_a_server_that_cuts_a_text_inside_a_character_does_not_end_the_run() -> None:
+    codec = AguiCodec("/agent")
+    turn = codec.turn(codec.create(SessionConfig(agent=""), "once"), UserInput(text="hi"), "r1")
+    cut = rb'{"type":"TEXT_MESSAGE_CHUNK","messageId":"m1","role":"assistant","delta":"so \ud83d"}'
+    events = read_turn(
+        turn,
+        [
+            *frames({"type": "RUN_STARTED", "threadId": "t", "runId": "r1"}),
+            Frame("", cut, ""),
+            Frame("", cut.replace(rb"so \ud83d", rb"\ude00 far \ud83d\ude00"), ""),
+            *frames({"type": "RUN_FINISHED", "threadId": "t", "runId": "r1"}),
+        ],
+    )
+    assert [each.text for each in events if isinstance(each, Text)] == ["so \ufffd", "\ufffd far \U0001f600"]
+    assert isinstance(events[-1], Ended)
+
+
 def test_a_server_that_is_shutting_down_is_waited_for() -> None:
     codec = AguiCodec()
     turn = codec.turn(codec.create(SessionConfig(agent="a"), "once"), UserInput(text="hi"), "r1")

@@ -6,6 +6,7 @@ import msgspec
 
 from dragoman.client.errors import InvalidResponse
 from dragoman.core.content import Json, JsonObject
+from dragoman.core.surrogates import replace_lone_surrogates
 
 T = TypeVar("T")
 
@@ -16,10 +17,16 @@ _MAX_MESSAGE_BYTES = 500
 
 
 def decode_json(body: bytes, kind: type[T], description: str) -> T:
-    """Decode a body; `description` says what it should be, for the error. Raises InvalidResponse."""
+    """Decode a body; `description` says what it should be, for the error. Lone surrogates are read as U+FFFD.
+
+    Raises:
+        InvalidResponse: it is something else.
+    """
     try:
         return msgspec.json.decode(body, type=kind)
     except _DECODE_ERRORS as error:
+        if (repaired := replace_lone_surrogates(body)) != body:
+            return decode_json(repaired, kind, description)
         excerpt = body[:_EXCERPT_BYTES].decode("utf-8", "replace")
         raise InvalidResponse(f"expected {description}, got {excerpt!r}: {error}") from error
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dragoman.core import surrogates
 from dragoman.core.content import TOO_DEEP, Json, JsonObject, is_too_deep
 from dragoman.core.refusals import Invalid, LimitExceeded
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
@@ -23,8 +24,6 @@ MAX_VALUES = 250_000
 MAX_QUOTES = 4 * MAX_VALUES
 """The quotes in that many members whose values are strings."""
 
-_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
-"""An escape sequence of a JSON string; group 1 is a lone surrogate."""
 _STRING_OR_NUMBER = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
 _MALFORMED = re.compile(r"JSON is malformed: (.*) \(byte ([0-9]+)\)")
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -96,13 +95,13 @@ def check_depth(value: Json, path: str = "") -> None:
 
 
 def replace_lone_surrogates(body: bytes) -> bytes:
-    """Replace each escaped lone surrogate of a JSON text by the escape of U+FFFD, which has the same length.
+    """Replace each escaped lone surrogate of a body by the escape of U+FFFD.
 
     Raises LimitExceeded: there are too many escapes; each takes a quarter of a microsecond.
     """
     if len(body) > 2 * MAX_VALUES and body.count(b"\\") > MAX_VALUES:
         raise LimitExceeded("the number of escapes in a body that is not JSON", MAX_VALUES)
-    return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], body)
+    return surrogates.replace_lone_surrogates(body)
 
 
 def _describe_fault(body: bytes, error: Exception) -> str:
