@@ -1,7 +1,7 @@
 """An in-memory session for one agent: `core.agent.Run` without an engine. It can crash after any delta and any step."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -315,7 +315,7 @@ class MemoryRun:
         question = [each for each in self.session.messages if isinstance(each, UserMessage)][-1:]
         return [*question, *self.session.reply_messages()]
 
-    async def history(self) -> AsyncIterator[Message]:
+    async def history(self) -> AsyncGenerator[Message, None]:
         for message in reversed(self.session.messages):
             if message.loop == ROOT:
                 yield message

@@ -5,6 +5,7 @@ lg-run/LOOP/at/MESSAGE   the checkpoint in which the conversation up to that mes
 """
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -60,16 +61,17 @@ class Places:
 
     async def _begin(self, first: str, turn: set[str], now: Place | None) -> tuple[Place, Sequence[Message]]:
         history: list[Message] = []
-        async for message in self._run.history():
-            if message.id in turn:
-                continue
-            if not history and (at := await self._at(message.id)) is not None:
-                return Place(message=first, thread=at.thread, fork=at.checkpoint), ()
-            history.append(message)
-            if now is not None and isinstance(message, UserMessage):
-                if message.id == now.message:  # its run was stopped or failed: the graph is where it stopped
-                    return Place(message=first, thread=now.thread), ()
-                now = None
+        async with aclosing(self._run.history()) as newest_first:
+            async for message in newest_first:
+                if message.id in turn:
+                    continue
+                if not history and (at := await self._at(message.id)) is not None:
+                    return Place(message=first, thread=at.thread, fork=at.checkpoint), ()
+                history.append(message)
+                if now is not None and isinstance(message, UserMessage):
+                    if message.id == now.message:  # its run was stopped or failed: the graph is where it stopped
+                        return Place(message=first, thread=now.thread), ()
+                    now = None
         base = str(self._run.session_id) if self._run.loop == ROOT else f"{self._run.session_id}:{self._run.loop}"
         thread = base if await self.head(base) is None else f"{base}:{first}"
         return Place(message=first, thread=thread), history[::-1]
@@ -86,7 +88,8 @@ class Places:
     async def finish(self, thread: str, *, keeps_all: bool) -> None:
         """Note where the turn ended, for branches, and drop the checkpoints inside it."""
         checkpoint = await self.head(thread)
-        last = await anext(self._run.history(), None)
+        async with aclosing(self._run.history()) as newest_first:
+            last = await anext(newest_first, None)
         if checkpoint is None or last is None:
             return
         below = f"{self._below}at/"

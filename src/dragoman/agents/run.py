@@ -12,6 +12,7 @@ that are already in the history are replayed without effect, until the function 
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -130,12 +131,13 @@ class Run:
         """
         messages: list[Message] = []
         has_begun = not self._can_act or self.message is None
-        async for message in self._run.history():
-            if len(messages) >= limit:
-                break
-            has_begun = has_begun or (self.message is not None and message.id == self.message.id)
-            if has_begun:
-                messages.append(message)
+        async with aclosing(self._run.history()) as newest_first:
+            async for message in newest_first:
+                if len(messages) >= limit:
+                    break
+                has_begun = has_begun or (self.message is not None and message.id == self.message.id)
+                if has_begun:
+                    messages.append(message)
         messages.reverse()
         return messages
 

@@ -4,7 +4,7 @@ It runs on a run whose conversation consists of the task and of its own messages
 without being written for it.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import msgspec
 
@@ -94,7 +94,7 @@ class TaskRun:
         """The task and all messages of this loop."""
         return [self._task, *await self._run.turn()]
 
-    async def history(self) -> AsyncIterator[Message]:
+    async def history(self) -> AsyncGenerator[Message, None]:
         """The messages of `turn`, newest first."""
         for message in reversed(await self.turn()):
             yield message

@@ -4,7 +4,7 @@ The engine implements `Run`; `dragoman.agents` contains the agents. An agent kee
 what it needs to continue from the history.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -351,7 +351,7 @@ class Run(Protocol):
         user's permission after a crash has the result of its repetition.
         """
 
-    def history(self) -> AsyncIterator[Message]:
+    def history(self) -> AsyncGenerator[Message, None]:
         """The session's root messages, newest first, read on demand."""
 
     async def summary(self) -> str | None:

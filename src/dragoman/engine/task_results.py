@@ -1,6 +1,7 @@
 """Results of background tasks: each starts a run in the session that started the task, when that one is at rest."""
 
 import asyncio
+from contextlib import aclosing
 
 import structlog
 
@@ -66,8 +67,11 @@ async def deliver_result(engine: Engine, schedule: Schedule, *, succeeded: bool,
 
 async def _answer(engine: Engine, user: UserId, session_id: SessionId) -> str:
     """The last words of the task's session."""
-    async with engine.session(user, session_id) as session:
-        async for message in engine.history.root_messages_newest_first(to_live_session(session)):
+    async with (
+        engine.session(user, session_id) as session,
+        aclosing(engine.history.root_messages_newest_first(to_live_session(session))) as messages,
+    ):
+        async for message in messages:
             if isinstance(message, AssistantMessage) and (text := text_of(message.content)):
                 return text
     return ""

@@ -4,7 +4,8 @@ One object is one loop of one run: the root loop, or that of a sub-agent below a
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -455,11 +456,12 @@ class LoopRun:
         await self.services.wait_for_valid_lease()
         return await self._restored(without_repetitions(await self.services.history.turn(self.live, self.loop)))
 
-    async def history(self) -> AsyncIterator[Message]:
+    async def history(self) -> AsyncGenerator[Message, None]:
         """The session's root messages, newest first."""
-        async for message in self.services.history.root_messages_newest_first(self.live):
-            (restored,) = await self.kept_values.restore_private((message,))
-            yield restored
+        async with aclosing(self.services.history.root_messages_newest_first(self.live)) as messages:
+            async for message in messages:
+                (restored,) = await self.kept_values.restore_private((message,))
+                yield restored
 
     async def summary(self) -> str | None:
         """The summary of the newest compaction."""

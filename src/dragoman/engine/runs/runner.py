@@ -1,6 +1,7 @@
 """Runs: starting, executing, stopping and parking them, and recovering them after a crash."""
 
 import asyncio
+from contextlib import aclosing
 from typing import NamedTuple
 
 import structlog
@@ -293,9 +294,10 @@ class Runner:
 
     async def _last_answer(self, run: LoopRun) -> str:
         """The text of the agent's last message."""
-        async for message in self._history.root_messages_newest_first(run.live):
-            if isinstance(message, AssistantMessage):
-                return text_of(message.content)
+        async with aclosing(self._history.root_messages_newest_first(run.live)) as messages:
+            async for message in messages:
+                if isinstance(message, AssistantMessage):
+                    return text_of(message.content)
         return ""
 
     # --- ending ---------------------------------------------------------------------------------------------------

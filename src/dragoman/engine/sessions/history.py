@@ -4,7 +4,8 @@ The newest messages are in memory, which covers almost every turn. Older message
 page by page. Nothing here changes a session.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from itertools import takewhile
 
 import msgspec
@@ -71,32 +72,35 @@ class History:
         for logged_message in _messages_in_memory(live):
             if turn.prepend(logged_message.message):
                 return turn.messages
-        async for logged_message in _messages_in_log(self._log, live, before):
-            if turn.prepend(logged_message.message):
-                break
+        async with aclosing(_messages_in_log(self._log, live, before)) as messages:
+            async for logged_message in messages:
+                if turn.prepend(logged_message.message):
+                    break
         return turn.messages
 
-    async def root_messages_newest_first(self, live: LiveSession) -> AsyncIterator[Message]:
+    async def root_messages_newest_first(self, live: LiveSession) -> AsyncGenerator[Message, None]:
         """The root messages, newest first."""
-        async for logged_message in self.messages_newest_first(live):
-            if logged_message.message.loop == ROOT and not is_empty(logged_message.message):
-                yield logged_message.message
+        async with aclosing(self.messages_newest_first(live)) as messages:
+            async for logged_message in messages:
+                if logged_message.message.loop == ROOT and not is_empty(logged_message.message):
+                    yield logged_message.message
 
     async def context(self, live: LiveSession, max_messages: int) -> Sequence[LoggedMessage]:
         """The root messages for a model, oldest first: the newest since the last compaction, with that of the user."""
         from_seq = 0 if live.state.compaction is None else live.state.compaction.up_to
         found: list[LoggedMessage] = []
         has_user = False
-        async for logged_message in self.messages_newest_first(live):
-            if logged_message.seq <= from_seq or (len(found) >= max_messages and has_user):
-                break
-            message = logged_message.message
-            if message.loop != ROOT or is_empty(message):
-                continue
-            if isinstance(message, AssistantMessage) and message.status == "cut":
-                continue
-            found.append(logged_message)
-            has_user = has_user or isinstance(message, UserMessage)
+        async with aclosing(self.messages_newest_first(live)) as messages:
+            async for logged_message in messages:
+                if logged_message.seq <= from_seq or (len(found) >= max_messages and has_user):
+                    break
+                message = logged_message.message
+                if message.loop != ROOT or is_empty(message):
+                    continue
+                if isinstance(message, AssistantMessage) and message.status == "cut":
+                    continue
+                found.append(logged_message)
+                has_user = has_user or isinstance(message, UserMessage)
         found.reverse()
         return found
 
@@ -109,15 +113,16 @@ class History:
         """
         begins = 0 if live.state.compaction is None else live.state.compaction.up_to
         up_to, archived, is_kept, is_found = 0, 0, True, False
-        async for logged_message in self.messages_newest_first(live):
-            if logged_message.seq <= begins:
-                break
-            if not is_kept:
-                up_to = up_to or logged_message.seq
-                archived += 1
-            elif is_found or logged_message.message.id == keep_from:
-                is_found = True
-                is_kept = isinstance(logged_message.message, ToolMessage)  # a result stays with its call
+        async with aclosing(self.messages_newest_first(live)) as messages:
+            async for logged_message in messages:
+                if logged_message.seq <= begins:
+                    break
+                if not is_kept:
+                    up_to = up_to or logged_message.seq
+                    archived += 1
+                elif is_found or logged_message.message.id == keep_from:
+                    is_found = True
+                    is_kept = isinstance(logged_message.message, ToolMessage)  # a result stays with its call
         return up_to, archived
 
     async def compare(
@@ -149,7 +154,7 @@ class History:
         stored = [each._replace(message=message) for each, message in zip(stored, restored, strict=True)]
         return StoredHistory(state, known, stored, is_complete)
 
-    async def messages_newest_first(self, live: LiveSession) -> AsyncIterator[LoggedMessage]:
+    async def messages_newest_first(self, live: LiveSession) -> AsyncGenerator[LoggedMessage, None]:
         """The messages of all loops in the active branch, newest first."""
         before, hidden = live.recent_messages.after + 1, live.state.hidden_ranges
         cancelled = CancelledResults(hidden)
@@ -157,10 +162,11 @@ class History:
             for seq, result in cancelled.after(*logged_message) if hidden else ():
                 yield LoggedMessage(seq, result)
             yield logged_message
-        async for logged_message in _messages_in_log(self._log, live, before):
-            for seq, result in cancelled.after(*logged_message) if hidden else ():
-                yield LoggedMessage(seq, result)
-            yield logged_message
+        async with aclosing(_messages_in_log(self._log, live, before)) as messages:
+            async for logged_message in messages:
+                for seq, result in cancelled.after(*logged_message) if hidden else ():
+                    yield LoggedMessage(seq, result)
+                yield logged_message
 
     # --- events and runs ------------------------------------------------------------------------------------------
 
@@ -362,20 +368,21 @@ class _TurnCollector:
 
 
 async def _user_messages(
-    newest_first: AsyncIterator[LoggedMessage], from_seq: int, hidden: Ranges
+    newest_first: AsyncGenerator[LoggedMessage, None], from_seq: int, hidden: Ranges
 ) -> list[StoredMessage]:
     """The user's messages from event `from_seq` on, oldest first."""
     found: list[StoredMessage] = []
-    async for logged_message in newest_first:
-        if logged_message.seq < from_seq:
-            break
-        message = logged_message.message
-        if isinstance(message, UserMessage) and message.loop == ROOT:
-            found.append(StoredMessage(logged_message.seq, message, True, hidden))
+    async with aclosing(newest_first):
+        async for logged_message in newest_first:
+            if logged_message.seq < from_seq:
+                break
+            message = logged_message.message
+            if isinstance(message, UserMessage) and message.loop == ROOT:
+                found.append(StoredMessage(logged_message.seq, message, True, hidden))
     return found[::-1]
 
 
-async def _messages_in_log(log: EventLog, live: LiveSession, before: int) -> AsyncIterator[LoggedMessage]:
+async def _messages_in_log(log: EventLog, live: LiveSession, before: int) -> AsyncGenerator[LoggedMessage, None]:
     """The messages completed before event `before`, newest first."""
     shows, limit = live.state.is_visible, BACK_PAGE
     while before > 1:
