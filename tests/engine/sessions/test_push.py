@@ -288,11 +288,13 @@ def calls_while(act: Callable[[], object]) -> int:
         nonlocal count
         count += event == "call"
 
+    gc.disable()  # what it calls for garbage of other tests does not count
     sys.setprofile(profile)
     try:
         act()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
