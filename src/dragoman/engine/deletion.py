@@ -125,13 +125,13 @@ class Deletion:
 
         An agent that is not served here does so when a server that serves it starts.
         """
-        keeping = []
+        with_data = []
         for name in agents:
             agent = self._agents.find(name)
             if agent is None or isinstance(agent, KeepsSessionData):
-                keeping.append(name)
-        await self._store.delete(session_id, keeping)
-        for name in keeping:
+                with_data.append(name)
+        await self._store.delete(session_id, with_data)
+        for name in with_data:
             await self._clean_up(session_id, name)
 
     async def _clean_up(self, session_id: SessionId, name: str) -> None:
