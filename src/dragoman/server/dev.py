@@ -15,6 +15,7 @@ import pkgutil
 import signal
 import socket
 import sys
+import threading
 import time
 import webbrowser
 from collections.abc import Mapping
@@ -89,7 +90,9 @@ def run(settings: Settings, environ: Mapping[str, str], *, opens_console: bool) 
     if not files:
         raise CannotStart("there is no file to watch: dragoman serve serves remote agents alone")
     listening = bind_socket(settings.host, settings.port, settings.stalled_reader_s)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stop_requested = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: stop_requested.set())  # an exception could end the start of a server halfway
     servers = _Servers(listening, settings, environ)
     console_file = ConsoleFile(settings.folder)
     with listening:
@@ -98,7 +101,7 @@ def run(settings: Settings, environ: Mapping[str, str], *, opens_console: bool) 
             for changes in watch(  # from before the first import, so that no change is missed
                 *{file.parent for file in files},
                 watch_filter=PythonFilter(ignore_paths=[settings.folder.resolve()]),
-                raise_interrupt=True,
+                stop_event=stop_requested,
                 yield_on_timeout=True,
                 rust_timeout=CHECK_INTERVAL_MS,
             ):
@@ -112,10 +115,7 @@ def run(settings: Settings, environ: Mapping[str, str], *, opens_console: bool) 
                 if changed or not has_begun:
                     servers.replace()
                 has_begun = True
-        except KeyboardInterrupt:
-            pass
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the servers have their deadline
             servers.stop()
             console_file.delete()
     log.info("stopped")
