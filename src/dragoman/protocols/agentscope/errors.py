@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from dragoman.core import refusals
 from dragoman.protocols.agentscope.wire import Error
-from dragoman.protocols.kit import errors
+from dragoman.protocols.kit import errors as kit
 from dragoman.protocols.kit.errors import ErrorRow, ErrorTable, RequestError
 
 
@@ -18,29 +18,24 @@ class TaskNotFound(RequestError):
 
 _INVALID = ErrorRow(422, "INVALID_REQUEST", facts=("path",))
 _NOTHING_PENDING = ErrorRow(409, "NOTHING_PENDING", facts=("path",))
-_UNAVAILABLE = ErrorRow(503, "UNAVAILABLE")
 
 ERROR_TABLE = ErrorTable(
     {
-        refusals.Refused: _INVALID,
+        **dict.fromkeys(kit.INVALID_REQUESTS, _INVALID),
+        **dict.fromkeys(kit.UNAUTHENTICATED, ErrorRow(401, "UNAUTHORIZED")),
+        **dict.fromkeys(kit.LIMITS_REACHED, ErrorRow(429, "RATE_LIMIT_EXCEEDED")),
+        **dict.fromkeys(kit.UNAVAILABLE, ErrorRow(503, "UNAVAILABLE")),
         refusals.NotFound: ErrorRow(404, "NOT_FOUND"),
         refusals.SessionNotFound: ErrorRow(404, "SESSION_NOT_FOUND"),
         refusals.AgentNotFound: ErrorRow(404, "AGENT_NOT_FOUND"),
         refusals.RunNotFound: ErrorRow(404, "RESPONSE_NOT_FOUND"),
-        refusals.Invalid: _INVALID,
         refusals.AgentNotChangeable: ErrorRow(409, "AGENT_FIXED"),
-        refusals.UnknownTool: _INVALID,
-        refusals.UnknownOption: _INVALID,
-        refusals.InvalidOptionValue: _INVALID,
-        refusals.DuplicateToolName: _INVALID,
-        refusals.ClientToolsUnsupported: _INVALID,
         refusals.ImageUnsupported: _INVALID,
         refusals.FileUnsupported: _INVALID,
         refusals.UnknownCall: _NOTHING_PENDING,
         refusals.CallAlreadySettled: _NOTHING_PENDING,
         refusals.ResultsMissing: _NOTHING_PENDING,
         refusals.InvalidAnswer: _INVALID,
-        refusals.InvalidSeed: _INVALID,
         refusals.LimitExceeded: _INVALID,
         refusals.InvalidCursor: _INVALID,
         refusals.Conflict: ErrorRow(409, "CONFLICT"),
@@ -48,26 +43,17 @@ ERROR_TABLE = ErrorTable(
         refusals.AgentNotServed: ErrorRow(409, "AGENT_NOT_SERVED"),
         refusals.IdTaken: ErrorRow(409, "SESSION_EXISTS"),
         refusals.IdempotencyKeyReused: ErrorRow(409, "RESPONSE_EXISTS", "this id was used with another request"),
-        refusals.Unauthenticated: ErrorRow(401, "UNAUTHORIZED"),
-        refusals.InvalidToken: ErrorRow(401, "UNAUTHORIZED"),
         refusals.Forbidden: ErrorRow(403, "PERMISSION_DENIED"),
-        refusals.LimitReached: ErrorRow(429, "RATE_LIMIT_EXCEEDED"),
-        refusals.TokenBudgetUsedUp: ErrorRow(429, "RATE_LIMIT_EXCEEDED"),
-        refusals.Unavailable: _UNAVAILABLE,
-        refusals.StoreUnavailable: _UNAVAILABLE,
-        refusals.OutcomeUnknown: _UNAVAILABLE,
-        refusals.IssuerUnavailable: _UNAVAILABLE,
         refusals.SessionUnreadable: ErrorRow(500, "INTERNAL_ERROR"),
-        refusals.ShuttingDown: _UNAVAILABLE,
         TaskNotFound: ErrorRow(404, "TASK_NOT_FOUND", "there is no such task"),
-        errors.UnknownPath: ErrorRow(404, "NOT_FOUND"),
-        errors.MethodNotAllowed: ErrorRow(405, "METHOD_NOT_ALLOWED"),
-        errors.UnsupportedMediaType: ErrorRow(415, "UNSUPPORTED_MEDIA_TYPE"),
-        errors.BodyTooLarge: ErrorRow(413, "BODY_TOO_LARGE"),
-        errors.BodyTooSlow: ErrorRow(408, "BODY_TOO_SLOW"),
-        errors.InvalidJson: ErrorRow(400, "INVALID_JSON"),
-        errors.InvalidBody: ErrorRow(422, "INVALID_REQUEST", facts=("path", "message")),
-        errors.InternalError: ErrorRow(500, "INTERNAL_ERROR"),
+        kit.UnknownPath: ErrorRow(404, "NOT_FOUND"),
+        kit.MethodNotAllowed: ErrorRow(405, "METHOD_NOT_ALLOWED"),
+        kit.UnsupportedMediaType: ErrorRow(415, "UNSUPPORTED_MEDIA_TYPE"),
+        kit.BodyTooLarge: ErrorRow(413, "BODY_TOO_LARGE"),
+        kit.BodyTooSlow: ErrorRow(408, "BODY_TOO_SLOW"),
+        kit.InvalidJson: ErrorRow(400, "INVALID_JSON"),
+        kit.InvalidBody: ErrorRow(422, "INVALID_REQUEST", facts=("path", "message")),
+        kit.InternalError: ErrorRow(500, "INTERNAL_ERROR"),
     }
 )
 

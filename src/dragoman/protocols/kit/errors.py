@@ -118,22 +118,41 @@ class ErrorRow(NamedTuple):
     retry_after_s: int | None = None
 
 
+INVALID_REQUESTS = (
+    refusals.Refused,
+    refusals.Invalid,
+    refusals.UnknownTool,
+    refusals.UnknownOption,
+    refusals.InvalidOptionValue,
+    refusals.DuplicateToolName,
+    refusals.ClientToolsUnsupported,
+    refusals.InvalidSeed,
+)
+"""Refusals of what the client sent. Like the three families below, most protocols answer all of them alike.
+
+A new refusal is added to a family, or to every table: nothing is answered by accident.
+"""
+UNAUTHENTICATED = (refusals.Unauthenticated, refusals.InvalidToken)
+LIMITS_REACHED = (refusals.LimitReached, refusals.TokenBudgetUsedUp)
+UNAVAILABLE = (
+    refusals.Unavailable,
+    refusals.StoreUnavailable,
+    refusals.OutcomeUnknown,
+    refusals.IssuerUnavailable,
+    refusals.ShuttingDown,
+)
+
 STANDARD_ROWS: Mapping[type[Exception], ErrorRow] = {
+    **dict.fromkeys(UNAUTHENTICATED, ErrorRow(401, "unauthorized")),
+    **dict.fromkeys(LIMITS_REACHED, ErrorRow(429, "rate_limited")),
+    **dict.fromkeys(UNAVAILABLE, ErrorRow(503, "unavailable")),
     refusals.Refused: ErrorRow(400, "invalid_request"),
     refusals.NotFound: ErrorRow(404, "not_found"),
     refusals.AgentNotFound: ErrorRow(404, "unknown_agent"),
     refusals.Invalid: ErrorRow(400, "invalid_request", facts=("path",)),
     refusals.InvalidSeed: ErrorRow(400, "invalid_request", facts=("path",)),
     refusals.AgentNotServed: ErrorRow(409, "agent_not_served"),
-    refusals.Unauthenticated: ErrorRow(401, "unauthorized"),
-    refusals.InvalidToken: ErrorRow(401, "unauthorized"),
     refusals.Forbidden: ErrorRow(403, "forbidden"),
-    refusals.LimitReached: ErrorRow(429, "rate_limited"),
-    refusals.TokenBudgetUsedUp: ErrorRow(429, "rate_limited"),
-    refusals.Unavailable: ErrorRow(503, "unavailable"),
-    refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
-    refusals.OutcomeUnknown: ErrorRow(503, "unavailable"),
-    refusals.IssuerUnavailable: ErrorRow(503, "unavailable"),
     refusals.SessionUnreadable: ErrorRow(500, "internal"),
     refusals.ShuttingDown: ErrorRow(503, "shutting_down"),
     UnknownPath: ErrorRow(404, "not_found"),
