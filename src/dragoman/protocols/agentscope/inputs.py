@@ -4,9 +4,7 @@ The session keeps its history, so a client sends only new messages. Some clients
 time: messages up to the last one that the session already has are skipped (section 2.1).
 """
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
@@ -17,7 +15,7 @@ from dragoman.core.events import SettingsChange
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
 from dragoman.core.open_calls import OpenCall
-from dragoman.core.refusals import Invalid, UnknownCall
+from dragoman.core.refusals import UnknownCall
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.kit.decoding import convert_value
@@ -33,8 +31,6 @@ _AGENT_ONLY_TYPES = CALL_TYPES | {"reasoning", "mcp_list_tools", "mcp_approval_r
 """Message types that only an agent sends, whatever their role."""
 _IGNORED_TYPES = frozenset({"heartbeat", "error"})
 """The web client returns its own error bubbles as history."""
-_CORE_PATH = re.compile(r"(?P<kind>messages|answers|tools)\[(?P<index>\d+)\](?P<rest>.*)")
-"""The path of a field in the core's inputs."""
 _PARAMETERS = ("temperature", "top_p", "max_tokens", "stop", "seed", "frequency_penalty", "presence_penalty")
 
 T = TypeVar("T")
@@ -153,30 +149,6 @@ def parse_input(
             user_messages[path] = UserInput(content=_contents(message, path), client_id=message.id or None)
     seeds = {} if new_id is None else _parse_seeds(new[:seed_count], new_id)
     return ParsedInput(seeds, user_messages, answers)
-
-
-@contextmanager
-def translate_error_paths(request: wire.ParsedRequest, parsed: ParsedInput, *, is_new: bool = False) -> Iterator[None]:
-    """Translate the paths of the core's refusals to paths in the request's body.
-
-    With `is_new` the session is being created, so that the core's `messages` are the seeds.
-    """
-    try:
-        yield
-    except Invalid as refused:
-        match = _CORE_PATH.fullmatch(refused.path)
-        if match is None:
-            refused.path = refused.path.replace("messages", "input")
-            raise
-        paths: Mapping[str, Iterable[str]] = {
-            "messages": parsed.seeds if is_new else parsed.messages,
-            "answers": parsed.answers,
-            "tools": request.tools,
-        }
-        refused.path = list(paths[match["kind"]])[int(match["index"])]
-        if not is_new:  # a seed may stand for several messages, so only the path of the first one is known
-            refused.path += match["rest"]
-        raise
 
 
 def _answered_call(message: wire.MessageIn) -> CallId | None:

@@ -18,6 +18,7 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
+from dragoman.protocols.kit.error_paths import paths_in_request
 from dragoman.protocols.kit.named_sessions import create_named
 from dragoman.protocols.kit.runs import RunHandle, earlier_calls, feed_durable, find_run, start_once
 
@@ -144,7 +145,8 @@ class Runs:
         """Start the run that a request asks for, or store its answers."""
         labels = session.state.settings.labels
         submit = inputs.submit_from(run_request.parsed, parsed, run_request.options, labels)
-        with inputs.translate_error_paths(run_request.parsed, parsed):
+        tools = run_request.parsed.tools
+        with paths_in_request("input", messages=parsed.messages, answers=parsed.answers, tools=tools):
             result = await self._engine.start_run(
                 session, submit, by=run_request.owner, idempotency_key=run_request.idempotency_key
             )
@@ -165,7 +167,7 @@ class Runs:
             labels={"user_id": request.user_id} if request.user_id else {},
             seeds=tuple(parsed.seeds.values()),
         )
-        with inputs.translate_error_paths(run_request.parsed, parsed, is_new=True), suppress(IdTaken):
+        with paths_in_request("input", messages=parsed.seeds), suppress(IdTaken):
             return await create_named(self._engine, run_request.owner, request.session_id or "", create)
         return None
 

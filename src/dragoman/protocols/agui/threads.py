@@ -40,9 +40,9 @@ from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of
 from dragoman.protocols.agui.wire import RunInput
 from dragoman.protocols.kit.access import AdmitStream
+from dragoman.protocols.kit.error_paths import paths_in_request
 from dragoman.protocols.kit.named_sessions import find_of_agent, find_or_create
 from dragoman.protocols.kit.runs import SessionStreams
-from dragoman.protocols.kit.seed_errors import translated_seed_errors
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +97,7 @@ class Threads:
             session_id=session_id,
             name=None if session_id is not None else request.run.thread_id,
         )
-        with translated_seed_errors(seeds):
+        with paths_in_request(messages=seeds):
             return await self._engine.create(request.principal.user, create, run_follows=not seeds)
 
     async def _run_in_thread(self, request: RunRequest, session: SessionView) -> Response:

@@ -21,9 +21,9 @@ from dragoman.core.refusals import AgentNotChangeable, IdTaken, Invalid, LimitRe
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.kit.error_paths import paths_in_request
 from dragoman.protocols.kit.named_sessions import create_named
 from dragoman.protocols.kit.runs import RunHandle
-from dragoman.protocols.kit.seed_errors import translated_seed_errors
 from dragoman.protocols.openai import chat_history, ids, inputs
 from dragoman.protocols.openai.chat_requests import ParsedChat
 from dragoman.protocols.openai.errors import InvalidParameter
@@ -155,7 +155,7 @@ class ChatRuns:
             given = inputs.seeds_and_input(request.chat.items, self._engine.ids.new)
         seeds = tuple(given.seeds.values())
         create = msgspec.structs.replace(create, tools="all", seeds=seeds, claims_calls=True)
-        with _places_of(request.chat), translated_seed_errors(given.seeds, "input"):
+        with _places_of(request.chat), paths_in_request("input", messages=given.seeds):
             session = await create_named(self._engine, request.owner, name, create)
         await stack.enter_async_context(self._engine.first_request(session, is_new=True))
         return await self._run(session, request, given, is_first=True)

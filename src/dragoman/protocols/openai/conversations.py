@@ -15,8 +15,8 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import read_json_body
 from dragoman.protocols.kit.endpoints import endpoint
+from dragoman.protocols.kit.error_paths import paths_in_request
 from dragoman.protocols.kit.errors import MethodNotAllowed
-from dragoman.protocols.kit.seed_errors import translated_seed_errors
 from dragoman.protocols.openai import ids, inputs, wire
 from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound
 from dragoman.protocols.openai.handlers import PAGING, OpenAiHandlers, OpenAiOptions, page, restored, restored_page
@@ -56,7 +56,7 @@ class ConversationHandlers(OpenAiHandlers):
         body = decode_object(await read_json_body(request, self._options.body_limit) or b"{}")
         seeds = {} if not body.get("items") else self._seeds(body["items"], {})
         owner, labels = principal_of(request).user, _metadata(body)
-        with translated_seed_errors(seeds, "items"):
+        with paths_in_request("items", messages=seeds):
             draft = await self._runs.new_sessions.create_draft(owner, labels=labels, seeds=tuple(seeds.values()))
         return _conversation(draft)
 
@@ -127,7 +127,7 @@ class ConversationHandlers(OpenAiHandlers):
                 message = "items cannot be added to a conversation that has responses"
                 raise InvalidParameter("conversation_has_responses", message)
             before = len((await self._items(session)).all())
-            with translated_seed_errors(seeds, "items"):
+            with paths_in_request("items", messages=seeds):
                 await self._engine.add_seeds(session, tuple(seeds.values()))
             items = await self._items(session)
             added = await restored(self._engine, session, items, items.all()[before:])

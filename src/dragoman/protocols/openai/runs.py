@@ -34,8 +34,8 @@ from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import IdempotencyRecord
+from dragoman.protocols.kit.error_paths import paths_in_request
 from dragoman.protocols.kit.runs import RunHandle, earlier_calls, feed_durable, find_run, start_once
-from dragoman.protocols.kit.seed_errors import translated_seed_errors
 from dragoman.protocols.openai import ids, inputs
 from dragoman.protocols.openai.errors import (
     ConversationNotFound,
@@ -214,7 +214,7 @@ class Runs:
             given = inputs.seeds_and_input(items, self._engine.ids.new)
             is_repeatable = request.parsed.fields.background or request.key is not None
             change = self.new_sessions.unlisted(request.parsed.fields.store, is_repeatable=is_repeatable)
-            with translated_seed_errors(given.seeds, "input"):
+            with paths_in_request("input", messages=given.seeds):
                 session = await self.new_sessions.create(request.owner, agent, tuple(given.seeds.values()), change)
             await stack.enter_async_context(self._engine.first_request(session, is_new=True))
             return await self._start_run(request, _ContinuationPoint(session), given, is_first=True)
