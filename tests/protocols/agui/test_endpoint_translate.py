@@ -25,8 +25,8 @@ from dragoman.core.stream import Piece, expand
 from dragoman.protocols.agui import content as agui_content
 from dragoman.protocols.agui import events as agui_events
 from dragoman.protocols.agui.downgrade import downgrade_events
-from dragoman.protocols.agui.frames import reopen_events
 from dragoman.protocols.agui.messages import Transcript
+from dragoman.protocols.agui.streams import reopen_events
 from dragoman.protocols.agui.translate import Translator
 from tests.conversations import call, calls, script
 from tests.protocols.agui.endpoint import Endpoint, an_input

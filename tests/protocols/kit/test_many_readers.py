@@ -12,8 +12,7 @@ from dragoman.engine.sessions.log_pages import LogPage, PagePart
 from dragoman.protocols.aap.streams import SessionFrames
 from dragoman.protocols.aap.translate import TurnFrames
 from dragoman.protocols.agentscope.translate import ResponseEvents
-from dragoman.protocols.agui.frames import Position
-from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder
+from dragoman.protocols.agui.streams import Position, RunEncoder, ThreadEncoder
 from dragoman.protocols.agui.translate import Translator
 from dragoman.protocols.kit.frame_encoder import FrameEncoder, encode_records
 from dragoman.protocols.kit.shared_frames import SharedFrames

@@ -19,9 +19,8 @@ from dragoman.protocols.agui.capabilities import AgentCapabilities, capabilities
 from dragoman.protocols.agui.downgrade import ClientVersion
 from dragoman.protocols.agui.errors import ERRORS, STREAM_EVENT
 from dragoman.protocols.agui.events import RunError
-from dragoman.protocols.agui.frames import parse_position
 from dragoman.protocols.agui.request_mapping import unfetchable_parts
-from dragoman.protocols.agui.streams import REVOKED_FRAME, complete_stream
+from dragoman.protocols.agui.streams import REVOKED_FRAME, complete_stream, parse_position
 from dragoman.protocols.agui.threads import RunRequest, Threads
 from dragoman.protocols.kit.access import AccessControl
 from dragoman.protocols.kit.app import ProtocolApp, error_body, principal_of

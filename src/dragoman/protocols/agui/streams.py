@@ -1,20 +1,24 @@
 """Event streams of the endpoint: what the records of a session become on the wire.
 
-A frame's id is the position of its event, see `frames`. A stream ends with a terminal event, because clients take a
-stream without one for a complete answer.
+The id of a frame is `SEQ-PIECES-N`: the event of the log, the number of pieces after it, and the event's ordinal within
+that record. So ids depend on the log alone, are equal in every replay, and grow along the thread. A stream ends with a
+terminal event, because clients take a stream without one for a complete answer.
+Source: specification of AG-UI, B.4, B.9.
 """
 
+import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+import msgspec
 from starlette.responses import Response
 
 from dragoman.core.events import CallSettled, LoggedEvent, RunStarted
-from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
-from dragoman.core.stream import Piece, Record, cursor_of
+from dragoman.core.refusals import InvalidCursor, SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.stream import Cursor, Piece, Record, cursor_of
 from dragoman.protocols.agui import events as agui_events
 from dragoman.protocols.agui.content import Message
 from dragoman.protocols.agui.downgrade import ClientVersion, downgrade_events
-from dragoman.protocols.agui.frames import Position
 from dragoman.protocols.agui.messages import fit_newest_messages
 from dragoman.protocols.agui.request_mapping import REPLACES_ANSWER
 from dragoman.protocols.agui.translate import Translator, text_content
@@ -28,6 +32,22 @@ END_ERRORS: dict[type[Exception], tuple[str, str]] = {
 }
 """What ends a stream before its run: the code and message of its RUN_ERROR."""
 INTERNAL_ERROR = ("internal", "The server failed")
+_POSITION = re.compile(r"([0-9]{1,15})-([0-9]{1,15})-([0-9]{1,9})")
+
+
+class Position(NamedTuple):
+    """A place in a thread's stream: the first `event_count` events of the record at `cursor` were seen."""
+
+    cursor: Cursor
+    event_count: int
+
+
+def parse_position(text: str) -> Position:
+    """Read the id of a frame. Raises InvalidCursor."""
+    match = _POSITION.fullmatch(text)
+    if match is None:
+        raise InvalidCursor("Last-Event-ID must be the id of an event of this thread")
+    return Position(Cursor(int(match[1]), int(match[2])), int(match[3]))
 
 
 def encode_frame(event: agui_events.Event) -> bytes:
@@ -172,3 +192,40 @@ def _encode_frames(record: Record, events: Sequence[agui_events.Event], first: i
 
 def _encode_frame(seq: int, pieces: int, ordinal: int, event: agui_events.Event) -> bytes:
     return b"id: %d-%d-%d\ndata: %b\n\n" % (seq, pieces, ordinal, encode_json(event))
+
+
+def reopen_events(events: Iterable[agui_events.Event]) -> list[agui_events.Event]:
+    """What these events of a run leave open, for a client that has all finished messages.
+
+    Each open text, reasoning or step is opened again by its START events and one CONTENT with the text so far. Active
+    sub-agents come first.
+    """
+    agents: dict[str, agui_events.Event] = {}
+    opened: dict[str, list[agui_events.Event]] = {}
+    contents: dict[str, agui_events.TextMessageContent | agui_events.ReasoningMessageContent] = {}
+    texts: dict[str, list[str]] = {}
+    for event in events:
+        match event:
+            case agui_events.SubagentStarted(subagent_run_id=key):
+                agents[key] = event
+            case agui_events.SubagentFinished(subagent_run_id=key) | agui_events.SubagentError(subagent_run_id=key):
+                agents.pop(key, None)
+            case agui_events.TextMessageStart(message_id=key) | agui_events.ReasoningStart(message_id=key):
+                opened[key] = [event]
+            case agui_events.ReasoningMessageStart(message_id=key):
+                opened[key].append(event)
+            case agui_events.TextMessageContent(message_id=key) | agui_events.ReasoningMessageContent(message_id=key):
+                texts.setdefault(key, []).append(event.delta)
+                contents[key] = event
+            case agui_events.TextMessageEnd(message_id=key) | agui_events.ReasoningEnd(message_id=key):
+                opened.pop(key, None)
+            case agui_events.StepStarted(step_name=name):
+                opened[f"step:{name}"] = [event]
+            case agui_events.StepFinished(step_name=name):
+                opened.pop(f"step:{name}", None)
+    reopened = list(agents.values())
+    for key, starts in opened.items():
+        reopened += starts
+        if key in contents:
+            reopened.append(msgspec.structs.replace(contents[key], delta="".join(texts[key])))
+    return reopened

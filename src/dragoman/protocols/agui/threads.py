@@ -33,10 +33,16 @@ from dragoman.protocols.agui import decision
 from dragoman.protocols.agui import events as agui_events
 from dragoman.protocols.agui.content import Message, UserMessage
 from dragoman.protocols.agui.downgrade import ClientVersion, downgrade_events
-from dragoman.protocols.agui.frames import Position, reopen_events
 from dragoman.protocols.agui.messages import Transcript, metadata_of
 from dragoman.protocols.agui.request_mapping import CLOSED_CALLS, seeds_of
-from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_stream, encode_frame
+from dragoman.protocols.agui.streams import (
+    Position,
+    RunEncoder,
+    ThreadEncoder,
+    complete_stream,
+    encode_frame,
+    reopen_events,
+)
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of
 from dragoman.protocols.agui.wire import RunInput
 from dragoman.protocols.kit.access import AdmitStream
