@@ -18,7 +18,7 @@ from dragoman.core.events import (
     CallSettled,
     CardUpdated,
     LoggedEvent,
-    MessageClosed,
+    MessageAdded,
     MessageOpened,
     PlanUpdated,
 )
@@ -192,30 +192,41 @@ def tool_call(call: core.Call) -> agui_content.ToolCall:
 # --- the whole thread -------------------------------------------------------------------------------------------------
 
 
-class _OpenStep:
-    """A step that a loop has open: its finished reasoning, and where its message begins."""
+class _Step:
+    """A model step: its blocks, calls and cards so far, each with the place where it began."""
 
-    __slots__ = ("begin", "has_text", "reasoning")
+    __slots__ = ("loop", "message_id", "parts")
 
-    def __init__(self) -> None:
-        self.reasoning: list[tuple[Cursor, agui_content.Message]] = []
-        self.begin: Cursor | None = None
-        self.has_text = False
-        """Whether its message has a text, which is empty if there is only something beside it."""
+    def __init__(self, message_id: MessageId, loop: LoopId) -> None:
+        self.message_id = message_id
+        self.loop = loop
+        self.parts: list[tuple[Cursor, int, core.Block | CardUpdated]] = []
+        """With their indices in the message; that of a card is not used."""
 
-    def close_block(self, closed: BlockClosed, seq: int) -> None:
-        """Add a block other than a call."""
-        place = Cursor(closed.cuts[0].after, closed.cuts[0].first) if closed.cuts else Cursor(seq)
-        if isinstance(closed.block, core.Thinking):
-            messages = _reasoning(closed.message_id, closed.index, closed.block, closed.loop)
-            self.reasoning += [(place, each) for each in messages]
-        elif closed.block != core.Text(""):
-            self.begin_message(place)
+    def messages(self, answer: core.AssistantMessage | None, end: Cursor) -> list[tuple[Cursor, agui_content.Message]]:
+        """Its reasoning and, if it has ended, its message, each with the place where it began.
 
-    def begin_message(self, place: Cursor, *, has_text: bool = True) -> None:
-        """Note that the message begins there, unless it has begun before."""
-        self.begin = place if self.begin is None else min(self.begin, place)
-        self.has_text = self.has_text or has_text
+        The message of a step with text or cards has a text, which may be empty. That of a cut step with reasoning has
+        one, too: it says that the step was cut.
+        """
+        placed: list[tuple[Cursor, agui_content.Message]] = []
+        begins: list[Cursor] = []
+        has_text = False
+        for place, index, part in self.parts:
+            if isinstance(part, core.Thinking):
+                if part.text:
+                    own_id, tag = reasoning_id(self.message_id, index), subagent_run_id(self.loop)
+                    message = agui_content.ReasoningMessage(id=own_id, content=part.text, subagent_run_id=tag)
+                    placed.append((place, message))
+            elif part != core.Text(""):
+                begins.append(place)
+                has_text = has_text or not isinstance(part, core.Call)
+        if answer is not None and answer.status == "cut" and placed:
+            begins.append(end)
+            has_text = True
+        if answer is not None and begins:
+            placed.append((min(begins), _assistant_message(answer, has_text=has_text)))
+        return placed
 
 
 class Transcript:
@@ -226,7 +237,8 @@ class Transcript:
         self._messages: list[tuple[Cursor, agui_content.Message]] = []
         """With the places at which they began; results have those of their calls, as clients place them."""
         self._call_places: dict[str, Cursor] = {}
-        self._steps: dict[LoopId, _OpenStep] = {}
+        self._steps: dict[LoopId, _Step] = {}
+        """The step that each loop has open."""
         self._shown: list[Custom] = []
         """The cards, images, files and data of answers."""
         self._ids: set[str] = set()
@@ -235,35 +247,31 @@ class Transcript:
 
     def feed(self, logged: LoggedEvent) -> None:
         """Add the next event."""
-        step: _OpenStep | None = None
+        here = Cursor(logged.seq)
         match logged.event:
-            case MessageOpened(loop=loop):
-                self._steps[loop] = _OpenStep()
-            case BlockClosed(loop=loop, block=block) as closed if loop in self._steps:
-                self._steps[loop].close_block(closed, logged.seq)
-                if not isinstance(block, core.Text | core.Thinking):
-                    self._shown.append(block_event(closed, milliseconds(logged.at)))
-            case CallOpened(loop=loop) if loop in self._steps:
-                self._steps[loop].begin_message(Cursor(logged.seq), has_text=False)
-            case MessageClosed(loop=loop, status=status) if loop in self._steps:
-                step = self._steps.pop(loop)
-                if status == "cut" and step.reasoning:
-                    step.begin_message(Cursor(logged.seq))
+            case MessageOpened(loop=loop, message_id=message_id):
+                self._steps[loop] = _Step(message_id, loop)
+            case MessageAdded(message=core.AssistantMessage() as seed):
+                self._steps[seed.loop] = _Step(seed.id, seed.loop)
+                for index, block in enumerate(core.blocks_of(seed.content)):
+                    closed = BlockClosed(message_id=seed.id, index=index, block=block, loop=seed.loop)
+                    self._add_block(closed, Cursor(logged.seq, index), logged.at)
+            case BlockClosed(loop=loop, cuts=cuts) as closed if loop in self._steps:
+                self._add_block(closed, Cursor(cuts[0].after, cuts[0].first) if cuts else here, logged.at)
+            case CallOpened(loop=loop, index=index, call=call) if loop in self._steps:
+                self._steps[loop].parts.append((here, index, call))
             case PlanUpdated() as plan:
                 self._set_plan(activity_id(logged.run_id or "", plan.loop), plan, logged.seq)
-            case CardUpdated() as update:
-                self._add_card(update, logged)
-        message = self._assembler.feed(logged)
-        if isinstance(message, core.AssistantMessage):
-            self._add_step(message, step, logged)
-        elif isinstance(message, core.ToolMessage):
-            self._add_result(message, logged)
-        elif message is not None:
-            self._add_input(message, Cursor(logged.seq))
+            case CardUpdated() as update if (card := card_event(update, milliseconds(logged.at))) is not None:
+                self._shown.append(card)
+                if update.loop in self._steps:
+                    self._steps[update.loop].parts.append((here, -1, update))
+        if (message := self._assembler.feed(logged)) is not None:
+            self._add_message(message, logged)
 
     def messages(self) -> tuple[agui_content.Message, ...]:
         """All finished messages that fit into one event. Reasoning is finished before the step that it belongs to."""
-        reasoning = (each for step in self._steps.values() for each in step.reasoning)
+        reasoning = (each for step in self._steps.values() for each in step.messages(None, Cursor(0)))
         placed = sorted([*self._messages, *reasoning], key=itemgetter(0))
         return fit_newest_messages([message for _, message in placed])
 
@@ -284,41 +292,31 @@ class Transcript:
                 fitting.append(msgspec.structs.replace(event, value={**without, "leftOut": OMITTED_FILE_TEXT}))
         return fitting[::-1]
 
-    def _add_card(self, update: CardUpdated, logged: LoggedEvent) -> None:
-        card = card_event(update, milliseconds(logged.at))
-        if card is not None:
-            self._shown.append(card)
-            if update.loop in self._steps:
-                self._steps[update.loop].begin_message(Cursor(logged.seq))
+    def _add_message(self, message: core.Message, logged: LoggedEvent) -> None:
+        here = Cursor(logged.seq)
+        match message:
+            case core.AssistantMessage(loop=loop):
+                placed = self._steps.pop(loop).messages(message, here)
+                self._messages += placed
+                self._call_places |= {call.call_id: placed[-1][0] for call in message.calls()}
+            case core.ToolMessage(call_id=call_id):
+                outcome = logged.event.outcome if isinstance(logged.event, CallSettled) else "done"
+                place = self._call_places.get(call_id, here)
+                self._messages.append((place, _tool_message(message, outcome)))
+            case core.UserMessage(id=own_id, client_id=client_id):
+                message_id = client_id if client_id is not None and client_id not in self._ids else own_id
+                self._ids.add(message_id)
+                content = content_to_wire(message.content)
+                user = agui_content.UserMessage(id=message_id, content=content, name=message.name)
+                self._messages.append((here, user))
+            case core.SystemMessage(id=own_id, content=text, origin="seed"):  # others are not shown (shared rules, 14)
+                self._messages.append((here, agui_content.SystemMessage(id=own_id, content=text)))
 
-    def _add_step(self, message: core.AssistantMessage, step: _OpenStep | None, logged: LoggedEvent) -> None:
-        """Add a model step, or a seed that is one."""
-        if step is None:
-            self._shown += _blocks_of_seed(message, milliseconds(logged.at))
-            placed = [(Cursor(logged.seq, index), each) for index, each in enumerate(_step_messages(message))]
-        else:
-            placed = step.reasoning
-            if step.begin is not None:
-                placed.append((step.begin, _assistant_message(message, has_text=step.has_text)))
-        self._messages += placed
-        for place, each in placed:
-            if isinstance(each, agui_content.AssistantMessage):
-                self._call_places |= {call.id: place for call in each.tool_calls or ()}
-
-    def _add_input(self, message: core.UserMessage | core.SystemMessage, place: Cursor) -> None:
-        if isinstance(message, core.UserMessage):
-            client_id = message.client_id
-            message_id = client_id if client_id is not None and client_id not in self._ids else message.id
-            self._ids.add(message_id)
-            content = content_to_wire(message.content)
-            self._messages.append((place, agui_content.UserMessage(id=message_id, content=content, name=message.name)))
-        elif message.origin == "seed":  # others are not shown (shared rules, 14)
-            self._messages.append((place, agui_content.SystemMessage(id=message.id, content=message.content)))
-
-    def _add_result(self, result: core.ToolMessage, logged: LoggedEvent) -> None:
-        outcome = logged.event.outcome if isinstance(logged.event, CallSettled) else "done"
-        place = self._call_places.get(result.call_id, Cursor(logged.seq))
-        self._messages.append((place, _tool_message(result, outcome)))
+    def _add_block(self, closed: BlockClosed, place: Cursor, at: datetime) -> None:
+        """Add a block to the open step of its loop."""
+        self._steps[closed.loop].parts.append((place, closed.index, closed.block))
+        if not isinstance(closed.block, core.Text | core.Thinking | core.Call):
+            self._shown.append(block_event(closed, milliseconds(at)))
 
     def _set_plan(self, plan_id: str, plan: PlanUpdated, seq: int) -> None:
         message = agui_content.ActivityMessage(
@@ -331,27 +329,6 @@ class Transcript:
             self._messages.append((Cursor(seq), message))
 
 
-def _blocks_of_seed(seed: core.AssistantMessage, at: int) -> list[Custom]:
-    return [
-        block_event(BlockClosed(message_id=seed.id, index=index, block=block, loop=seed.loop), at)
-        for index, block in enumerate(core.blocks_of(seed.content))
-        if not isinstance(block, core.Text | core.Thinking | core.Call)
-    ]
-
-
-def _step_messages(step: core.AssistantMessage) -> list[agui_content.Message]:
-    """A whole model step: its reasoning, and one message with the rest, in the order in which they began."""
-    blocks = core.blocks_of(step.content)
-    messages: list[agui_content.Message] = []
-    answer = _assistant_message(step, has_text=any(not isinstance(each, core.Call | core.Thinking) for each in blocks))
-    for index, block in enumerate(blocks):
-        if isinstance(block, core.Thinking):
-            messages += _reasoning(step.id, index, block, step.loop)
-        elif answer not in messages and block != core.Text(""):
-            messages.append(answer)
-    return messages
-
-
 def _assistant_message(step: core.AssistantMessage, *, has_text: bool) -> agui_content.AssistantMessage:
     return agui_content.AssistantMessage(
         id=step.id,
@@ -360,12 +337,6 @@ def _assistant_message(step: core.AssistantMessage, *, has_text: bool) -> agui_c
         subagent_run_id=subagent_run_id(step.loop),
         metadata=STATUS_METADATA.get(step.status),
     )
-
-
-def _reasoning(message_id: MessageId, index: int, thinking: core.Thinking, loop: LoopId) -> list[agui_content.Message]:
-    own_id = reasoning_id(message_id, index)
-    message = agui_content.ReasoningMessage(id=own_id, content=thinking.text, subagent_run_id=subagent_run_id(loop))
-    return [message] if thinking.text else []
 
 
 def outcome_metadata(outcome: CallOutcome) -> core.JsonObject | None:
