@@ -22,7 +22,7 @@ from dragoman.core.session import SessionState
 from dragoman.core.tools import NO_PARAMETERS, AgentSpec, ToolSpec
 from dragoman.protocols.agui import content as agui_content
 from dragoman.protocols.agui.messages import OMITTED_FILE_TEXT, content_to_wire
-from dragoman.protocols.agui.wire import ResumeEntry, RunInput, Tool
+from dragoman.protocols.agui.wire import RunInput, Tool
 
 NewId = Callable[[], str]
 FILE_MEDIA: dict[type[agui_content.Part], Literal["audio", "video"]] = {
@@ -74,10 +74,11 @@ def seeds_of(messages: Sequence[agui_content.Message], new_id: NewId) -> Mapping
         if isinstance(each, agui_content.AssistantMessage)
         for call in each.tool_calls or ()
     }
-    results: dict[str, tuple[str, agui_content.ToolMessage]] = {}
-    for index, message in enumerate(messages):
-        if isinstance(message, agui_content.ToolMessage) and message.tool_call_id in call_ids:
-            results.setdefault(message.tool_call_id, (f"messages[{index}]", message))
+    results = {
+        message.tool_call_id: (f"messages[{index}]", message)
+        for index, message in reversed(list(enumerate(messages)))  # the first one counts
+        if isinstance(message, agui_content.ToolMessage) and message.tool_call_id in call_ids
+    }
     seeds: dict[str, core.Message] = {}
     for index, message in enumerate(messages):
         message_id, path = MessageId(new_id()), f"messages[{index}]"
@@ -131,33 +132,24 @@ def _block(part: agui_content.Part) -> core.InputBlock | None:
 
 def is_same_content(content: agui_content.Content, stored: str | tuple[core.InputBlock, ...], spec: AgentSpec) -> bool:
     """Whether a client resends a message as it was stored or as it was shown."""
-    if not isinstance(content, str) and agui_content.TextPart(text=OMITTED_FILE_TEXT) in content:
-        return True  # the client never received all of it
-    return content == content_to_wire(stored) or content_of(_accepted(content, spec)) == stored
-
-
-def _accepted(content: agui_content.Content, spec: AgentSpec) -> agui_content.Content:
-    """Content without what the agent does not accept, which earlier releases left out."""
+    if content == content_to_wire(stored):
+        return True
     if isinstance(content, str):
-        return content
-    return tuple(part for part in content if isinstance(part, agui_content.TextPart) or _is_accepted(part, spec))
+        return False
+    if agui_content.TextPart(text=OMITTED_FILE_TEXT) in content:
+        return True  # the client never received all of it
+    accepted = tuple(part for part in content if _is_accepted(part, spec))  # earlier releases left the others out
+    return content_of(accepted) == stored
 
 
 def _is_accepted(part: agui_content.Part, spec: AgentSpec) -> bool:
+    if isinstance(part, agui_content.TextPart):
+        return True
     try:
         check_content(spec, content_of((part,)), InputLimits())
     except Invalid:
         return False
     return True
-
-
-def _tool_results(messages: Iterable[agui_content.Message]) -> dict[str, agui_content.ToolMessage]:
-    """The first result for each call id."""
-    results: dict[str, agui_content.ToolMessage] = {}
-    for message in messages:
-        if isinstance(message, agui_content.ToolMessage):
-            results.setdefault(message.tool_call_id, message)
-    return results
 
 
 # --- tools and metadata -----------------------------------------------------------------------------------------------
@@ -226,10 +218,8 @@ def answers_of(run: RunInput, state: SessionState, *, has_new_message: bool) -> 
     open_calls = {each.call.call_id: each for each in state.waiting_calls()}
     if not open_calls:
         return ()
-    entries: dict[str, ResumeEntry] = {}
-    for entry in run.resume:
-        entries.setdefault(entry.interrupt_id, entry)
-    results = _tool_results(run.messages)
+    entries = {each.interrupt_id: each for each in reversed(run.resume)}  # the first one counts
+    results = {each.tool_call_id: each for each in reversed(run.messages) if isinstance(each, agui_content.ToolMessage)}
     answers: list[Answer] = []
     missing: list[CallId] = []
     for call_id, call in open_calls.items():

@@ -335,11 +335,9 @@ class Translator:
         if step is None or step.message_id != piece.message_id or self.is_over:
             return []
         stamp = _stamp(step.at, piece.loop)
-        tag = stamp["subagent_run_id"]
         if piece.kind == "text":
-            content = agui_events.TextMessageContent(message_id=piece.message_id, delta=piece.text, subagent_run_id=tag)
-            return [*self._begin_text(piece.loop), content]
-        thinking_id = reasoning_id(piece.message_id, piece.index)
+            return [*self._begin_text(piece.loop), text_content(piece)]
+        thinking_id, tag = reasoning_id(piece.message_id, piece.index), stamp["subagent_run_id"]
         thought = agui_events.ReasoningMessageContent(message_id=thinking_id, delta=piece.text, subagent_run_id=tag)
         if step.thinking == thinking_id:
             return [thought]

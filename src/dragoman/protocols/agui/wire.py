@@ -134,17 +134,15 @@ def decode_canonical(body: bytes) -> DecodedRun | None:
     The types refuse everything that `_Normalizer` would change, except a null state, and names in snake_case, which
     they would ignore as unknown.
     """
-    if b"\\u005" in body or (b"_" in body and _may_have_snake_case_names(body)):
+    if b"\\u005" in body:
+        return None
+    if b"_" in body and (len(body) > _MAX_SEARCHED_BYTES or _SNAKE_CASE_NAME.search(body) is not None):
         return None
     try:
         run = _RUN.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return None if run.state is None else DecodedRun(run, ())
-
-
-def _may_have_snake_case_names(body: bytes) -> bool:
-    return len(body) > _MAX_SEARCHED_BYTES or _SNAKE_CASE_NAME.search(body) is not None
 
 
 def decode_tolerant(body: bytes) -> DecodedRun:
