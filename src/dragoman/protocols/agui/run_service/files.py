@@ -8,7 +8,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.core.ids import SessionId, UserId
+from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Forbidden, Invalid, SessionNotFound
 from dragoman.core.upload_links import LIFETIME_S, Links
@@ -67,7 +67,7 @@ class Files(Handlers):
         public_url: str | None,
     ) -> None:
         self._engine = engine
-        self._uploads = uploads
+        self.uploads = uploads
         self._links = links
         self._clock = clock
         self._transcriber = transcriber
@@ -136,7 +136,7 @@ class Files(Handlers):
         if declared not in EXTENSIONS or sniff_image_type(file.content) != declared:
             kinds = ", ".join(EXTENSIONS)
             raise Problem(415, "AGENT_ATTACHMENT_TYPE", f"the file must be of its declared type, and one of {kinds}")
-        path = await self._uploads.put(owner, thread, run, file.content, declared)
+        path = await self.uploads.put(owner, thread, run, file.content, declared)
         return self._stored_object(request, path)
 
     @endpoint("GET", "/attachments")
@@ -146,7 +146,7 @@ class Files(Handlers):
         At most 500. An addition to the protocol.
         """
         owner = principal.user
-        paths = [path for path in await self._uploads.paths_of_owner(owner) if is_path_of(owner, path)]
+        paths = [path for path in await self.uploads.paths_of_owner(owner) if is_path_of(owner, path)]
         return wire.StoredObjectPage([self._stored_object(request, path) for path in paths[:LIST_LIMIT]])
 
     @endpoint("DELETE", "/attachments", parameters=(_OBJECT_PATH,))
@@ -159,14 +159,10 @@ class Files(Handlers):
         path = require_query(query, "path")
         if not is_path_of(principal.user, path):
             raise Forbidden(FOREIGN_OWNER_MESSAGE)
-        await self._uploads.remove(path)
+        await self.uploads.remove(path)
 
     def _stored_object(self, request: Request, path: str) -> wire.StoredObject:
         return wire.StoredObject(bucket=BUCKET, path=path, mime_type=mime_type_of(path), url=self.link(request, path))
-
-    async def forget(self, owner: UserId, thread: SessionId) -> None:
-        """Delete the images of a thread that does not exist."""
-        await self._uploads.delete_for_thread(owner, thread)
 
     @endpoint(
         "GET",
@@ -190,7 +186,7 @@ class Files(Handlers):
         link = self._links.read(f"{self.base_url(request)}{below}?{scope['query_string'].decode('latin-1')}")
         if link is None or link.expires < self._clock.now().timestamp():
             raise Forbidden("this link is not valid or has expired")
-        content = await self._uploads.get(link.path)
+        content = await self.uploads.get(link.path)
         if content is None:
             raise Problem(404, "AGENT_ATTACHMENT_NOT_FOUND", "the file is gone")
         return Response(content, 200, SAFE_HEADERS, mime_type_of(link.path))

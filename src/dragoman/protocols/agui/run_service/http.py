@@ -133,7 +133,7 @@ class _Handlers(Handlers):
         try:
             await self._engine.delete_by_name(principal.user, thread, reveals_foreign=True)
         except SessionNotFound:  # images may have been uploaded for a thread that never was
-            await self._files.forget(principal.user, thread)
+            await self._files.uploads.delete_for_thread(principal.user, thread)
 
     # --- files and the profile ------------------------------------------------------------------------------------
 

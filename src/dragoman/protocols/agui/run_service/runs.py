@@ -306,7 +306,7 @@ def _fingerprint(raw: bytes, unsigned_links: Mapping[str, str]) -> str:
 
 
 def _key_name(thread: SessionId, run_id: str) -> str:
-    return f"runs:{thread}:{run_id}"
+    return f"{translate.PROTOCOL}:{thread}:{run_id}"
 
 
 def _run_in_query(request: Request) -> str | None:
