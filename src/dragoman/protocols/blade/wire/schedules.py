@@ -69,12 +69,12 @@ class NewTask(msgspec.Struct, frozen=True):
     title: str
     prompt: str
     cron: str
-    timezone: str | None = None
+    time_zone: str | None = msgspec.field(name="timezone", default=None)
     enabled: bool | None = None
     expires_at: _Instant | None = None
     skip_confirmations: bool | None = None
     model: str | None = None
-    solution_id: str | None = None
+    agent: str | None = msgspec.field(name="solution_id", default=None)
 
 
 class TaskChanges(msgspec.Struct, frozen=True):
@@ -83,12 +83,12 @@ class TaskChanges(msgspec.Struct, frozen=True):
     title: str | None = None
     prompt: str | None = None
     cron: str | None = None
-    timezone: str | None = None
+    time_zone: str | None = msgspec.field(name="timezone", default=None)
     enabled: bool | None = None
     expires_at: _Instant | UnsetType | None = UNSET
     skip_confirmations: bool | None = None
     model: str | UnsetType | None = UNSET
-    solution_id: str | UnsetType | None = UNSET
+    agent: str | UnsetType | None = msgspec.field(name="solution_id", default=UNSET)
 
 
 def public_task_id(schedule_id: ScheduleId) -> str:
@@ -131,31 +131,22 @@ def schedule_of(body: NewTask, user: UserId, *, time_zone: str, now: datetime) -
         title=body.title,
         prompt=body.prompt,
         cron=body.cron,
-        time_zone=time_zone if body.timezone is None else body.timezone,
+        time_zone=time_zone if body.time_zone is None else body.time_zone,
         enabled=body.enabled is not False,
         expires_at=body.expires_at,
         skip_confirmations=bool(body.skip_confirmations),
         model=body.model or None,
-        agent=body.solution_id or None,
+        agent=body.agent or None,
         created_at=now,
         updated_at=now,
     )
 
 
 def changes_of(body: TaskChanges) -> dict[str, object]:
-    """Return the changed fields under the schedule's own names."""
-    changes: dict[str, object] = {
-        "time_zone" if name == "timezone" else name: value
-        for name in ("title", "prompt", "cron", "timezone", "enabled", "skip_confirmations")
-        if (value := getattr(body, name)) is not None
-    }
-    if body.expires_at is not UNSET:
-        changes["expires_at"] = body.expires_at
-    if body.model is not UNSET:
-        changes["model"] = body.model or None
-    if body.solution_id is not UNSET:
-        changes["agent"] = body.solution_id or None
-    return changes
+    """Return the changed fields. An empty text removes the model or the agent, as null does."""
+    values = ((each.name, getattr(body, each.name), each.default) for each in msgspec.structs.fields(body))
+    changes = {name: value for name, value, default in values if value is not default}
+    return {name: value or None if name in ("model", "agent") else value for name, value in changes.items()}
 
 
 def parse_span(query: Mapping[str, str]) -> tuple[datetime, datetime]:
