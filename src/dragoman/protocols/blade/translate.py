@@ -175,7 +175,8 @@ def content_of(send: chat.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], 
         Invalid: a part is invalid.
         LimitExceeded: the parts are too large.
     """
-    quotes = "" if send.whatif is None else "".join(map(format_quote, send.whatif.quotes or ()))
+    quoted = () if send.whatif is None else send.whatif.quotes or ()
+    quotes = "".join(f"> {line}\n" for quote in quoted for line in quote.text.splitlines())
     if isinstance(send.message, str):
         return (f"{quotes}\n{send.message}" if quotes else send.message), []
     content: list[core.InputBlock] = [core.Text(quotes)] if quotes else []
@@ -206,11 +207,6 @@ def _media_block(part: chat.ImagePart | chat.FilePart, path: str) -> core.Image 
         raise Invalid("a file's data must be base64", path=f"{path}.data") from error
     media_type = mimetypes.guess_type(part.name)[0] or "application/octet-stream"
     return core.File(f"data:{media_type};base64,{part.data}", "file", media_type, part.name)
-
-
-def format_quote(quote: chat.Quote) -> str:
-    """Return a quote as the model reads it, with every line marked."""
-    return "".join(f"> {line}\n" for line in quote.text.splitlines())
 
 
 def answer_of(answer: chat.AskUserAnswer, state: SessionState) -> Answer:

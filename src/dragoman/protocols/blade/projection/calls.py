@@ -151,8 +151,10 @@ class CallList:
             status: CallStatus = "awaiting_answer" if call_id in questions else "pending"
             if (tool_call.status, tool_call.pending_question_ref) != (status, ref):
                 turn.set_call_status(tool_call, status, ref)
-            if turn.turn.status == "paused" and is_running and not _is_waiting(state, turn.open_calls, questions):
-                turn.set_status("streaming")
+            if turn.turn.status == "paused" and is_running:
+                waits = (each in questions or _waits_for_application(state, each) for each in turn.open_calls)
+                if not any(waits):
+                    turn.set_status("streaming")
 
     def _pending_questions(self, state: SessionState) -> dict[CallId, QuestionRef | None]:
         """Return the calls that wait for a person, and the calls above them, with the question that each waits for."""
@@ -184,11 +186,6 @@ def _fork_description(call: core.Call) -> str | None:
     """Return a few words about the task of a sub-agent."""
     text = call.input.get("description") or call.input.get("agent")
     return text if call.name == FORK and isinstance(text, str) else None
-
-
-def _is_waiting(state: SessionState, call_ids: set[CallId], questions: Container[CallId]) -> bool:
-    """Return whether one of these calls waits for a person or for the application."""
-    return any(call_id in questions or _waits_for_application(state, call_id) for call_id in call_ids)
 
 
 def _waits_for_application(state: SessionState, call_id: CallId) -> bool:

@@ -42,7 +42,7 @@ from dragoman.core.session import SessionState, apply, initial_state
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.blade.projection import blocks
 from dragoman.protocols.blade.projection.calls import CallList
-from dragoman.protocols.blade.projection.chat import Chat, saved_ratio
+from dragoman.protocols.blade.projection.chat import saved_ratio
 from dragoman.protocols.blade.projection.chats import ChatList
 from dragoman.protocols.blade.projection.emitter import Emitter, OutgoingEvent
 from dragoman.protocols.blade.projection.turns import TurnBuilder, TurnList
@@ -88,16 +88,6 @@ class Projection:
         else:
             self._apply_event(record)
         return self.emitter.take_events()
-
-    @property
-    def chat(self) -> Chat | None:
-        """The chat that runs, or ran last."""
-        return self.emitter.chat
-
-    @property
-    def is_running(self) -> bool:
-        """Whether a chat runs."""
-        return self.emitter.running_chat is not None
 
     def snapshot(self) -> list[OutgoingEvent]:
         """Return the beginning of the running chat and its open turns, for a reader who joins now.
@@ -153,8 +143,8 @@ class Projection:
                 self._on_call_settled(state, settled, call_before, logged)
             case MemoriesInjected(memories=memories):
                 refs = [MemoryRef(each.id, each.preview, each.skill_name) for each in memories]
-                if self.chat is not None:
-                    self.chat.memories = refs or None
+                if self.emitter.chat is not None:
+                    self.emitter.chat.memories = refs or None
                 fields = {"turn_id": None, "memory_refs": refs, "count": len(refs)}
                 self.emitter.emit("memory:inject:done", fields, {"turn_id": None, "memory_refs": [], "count": 0})
             case CompactionMade() as compaction:
@@ -166,17 +156,18 @@ class Projection:
                 self.emitter.emit("session:updated", {"reload": True})
             case _:
                 return
-        self._calls.update_statuses(state, is_running=self.is_running)
+        self._calls.update_statuses(state, is_running=self.emitter.running_chat is not None)
 
     # --- messages -------------------------------------------------------------------------------------------------
 
     def _on_message_added(self, message: core.Message, logged: LoggedEvent) -> None:
+        chat = self.emitter.chat
         match message:
-            case core.UserMessage() if self.chat is not None and self.chat.has_merged_answer_text:
-                self.chat.has_merged_answer_text = False
+            case core.UserMessage() if chat is not None and chat.has_merged_answer_text:
+                chat.has_merged_answer_text = False
             case core.UserMessage():
-                chat = self.emitter.running_chat
-                attachments = iter(()) if chat is None else chat.attachments
+                running = self.emitter.running_chat
+                attachments = iter(()) if running is None else running.attachments
                 content = blocks.user_blocks(message, attachments, self._attachment_path(logged.seq))
                 turn = self.turns.add_complete(message.id, "user", logged, blocks=content)
                 turn.rewind_seq = logged.seq if self._chats.start_seq is None else self._chats.start_seq
@@ -196,7 +187,8 @@ class Projection:
     def _on_message_opened(self, message: MessageOpened, logged: LoggedEvent) -> None:
         self._chats.start_seq = None
         is_first = message.loop == ROOT and ROOT not in self.turns.newest
-        memory_refs = self.chat.memories if self.chat is not None and is_first else None
+        chat = self.emitter.chat
+        memory_refs = chat.memories if chat is not None and is_first else None
         turn = self.turns.begin_step(message.message_id, logged, message.loop, memory_refs=memory_refs)
         self._open_steps[message.message_id] = turn
         self.turns.newest[message.loop] = turn
@@ -205,7 +197,7 @@ class Projection:
 
     def _on_block_closed(self, closed: BlockClosed, logged: LoggedEvent) -> None:
         step = self._open_steps[closed.message_id]
-        if step.has_text_of(closed.index):
+        if step.growing_index == closed.index:
             step.join_text()
         else:
             self._add_content(step, closed.index, closed.block, logged)
@@ -275,13 +267,13 @@ class Projection:
                 block = blocks.answer_block(wire.public_call_id(result.call_id), call.call.input, answers)
                 self._add_answer_turn(block, logged)
             if is_cancelled:
-                self._calls.cancel(result.call_id, logged, is_running=self.is_running)
+                self._calls.cancel(result.call_id, logged, is_running=self.emitter.running_chat is not None)
             else:
                 self._calls.settle(result, "done" if settled.outcome == "done" else "error", logged)
 
     def _add_answer_turn(self, block: Block, logged: LoggedEvent) -> None:
         """Show an answer as a turn of the user, with the text sent together with it."""
-        content, chat = [block], self.chat
+        content, chat = [block], self.emitter.chat
         if chat is not None and chat.answer_text is not None:
             content.append(Block("text", chat.answer_text))
             chat.answer_text, chat.has_merged_answer_text = None, True

@@ -51,7 +51,8 @@ class TurnBuilder:
         self._settled: list[tuple[int, ToolCall]] = []
         """The other calls, and the event that ended each."""
         self._emitter = emitter
-        self._block_index = -1
+        self.growing_index = -1
+        """The step's index of the block whose text arrives, or arrived last."""
         self._block_position = 0
         self._deltas: list[str] = []
         self._char_count = 0
@@ -70,9 +71,9 @@ class TurnBuilder:
     def append_text(self, index: int, kind: str, text: str) -> None:
         """Append text to the step's block of that index."""
         blocks = self.turn.blocks
-        if index != self._block_index:
+        if index != self.growing_index:
             self.join_text()
-            self._block_index, self._block_position = index, len(blocks)
+            self.growing_index, self._block_position = index, len(blocks)
             self._deltas, self._char_count, self._delta_count = [], 0, 0
             blocks.append(Block(kind, ""))
         self._deltas.append(text)
@@ -92,10 +93,6 @@ class TurnBuilder:
         self._deltas = [text]
         self.turn.blocks[self._block_position].content = text
         return text
-
-    def has_text_of(self, index: int) -> bool:
-        """Return whether text of the step's block of that index has arrived."""
-        return index == self._block_index
 
     def add_block(self, block: Block) -> None:
         """Add a whole block."""

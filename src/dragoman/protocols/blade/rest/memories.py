@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dragoman.core.memories import MemoryFilter
 from dragoman.core.principal import Principal
 from dragoman.engine.services.memories import MemoryService
 from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import memories as wire
 from dragoman.protocols.blade.wire.decoding import parse_page
+from dragoman.protocols.kit.decoding import convert_value
 from dragoman.protocols.kit.endpoints import query
 
 _MEMORY = "/memories/{memory}"
@@ -46,7 +48,8 @@ class MemoryHandlers(BladeHandlers):
     async def page(self, principal: Principal, query: Mapping[str, str]) -> wire.MemoryPage:
         """List memories, newest first."""
         offset, limit = parse_page(query, default=20, maximum=100)
-        memories, total = await self._memories.page(principal.user, wire.parse_filter(query), offset, limit)
+        wanted = convert_value({name: value for name, value in query.items() if value}, MemoryFilter)
+        memories, total = await self._memories.page(principal.user, wanted, offset, limit)
         return wire.MemoryPage([wire.to_memory_info(each) for each in memories], total)
 
     @endpoint("POST", "/memories/batch", example={"action": "disable", "ids": [1]})

@@ -5,7 +5,6 @@ from itertools import takewhile
 from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.refusals import NotFound
 from dragoman.core.timeline import Timeline, input_of_step, timeline_of
-from dragoman.core.turns import Turn
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.timeline import to_model_input, to_run_timeline
 from dragoman.protocols.blade.rest.endpoints import SESSION, BladeHandlers, endpoint
@@ -46,9 +45,8 @@ class TimelineHandlers(BladeHandlers):
         last = turn.newest.last_seq
         up_to = None if last is None else last + MAX_TRAILING_EVENTS
         events = await history.events(session, turn.first.first_seq - 1, up_to)
-        return timeline_of(list(takewhile(lambda logged: not _starts_another(logged, turn), events)))
 
+        def is_of_turn(logged: LoggedEvent) -> bool:
+            return not isinstance(logged.event, RunStarted) or turn.includes(logged.event.run_id)
 
-def _starts_another(logged: LoggedEvent, turn: Turn) -> bool:
-    """Whether a turn begins that is not this one."""
-    return isinstance(logged.event, RunStarted) and not turn.includes(logged.event.run_id)
+        return timeline_of(list(takewhile(is_of_turn, events)))

@@ -98,14 +98,15 @@ class Inbox:
         async with lease_readable(self._engine, socket.principal.user, command.session_id) as session:
             room = await self._rooms.open(session)
             is_raw = command.event_format == "raw"
-            chat, newest = room.projection.chat, room.projection.emitter.number
+            emitter = room.projection.emitter
+            chat, newest = emitter.chat, emitter.number
             is_fresh = chat is not None and (
                 chat.ended_at is None or self._engine.clock.now() - chat.ended_at < RESUME_WINDOW
             )
             acknowledgement: JsonObject = {
                 "status": "ok",
                 "session_id": wire.public_session_id(session.state.session_id),
-                "running": room.projection.is_running,
+                "running": emitter.running_chat is not None,
                 "stream_sequence": newest,
             }
             after = command.after_sequence or 0

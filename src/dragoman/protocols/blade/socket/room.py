@@ -164,7 +164,7 @@ class Room:
             self._send_to([socket], [*missed, *buffer])
 
     async def _missed_events(self, after: int, up_to: int) -> list[OutgoingEvent]:
-        chat = self.projection.chat
+        chat = self.projection.emitter.chat
         if chat is None or chat.first_number > up_to:
             return []
         first = max(after + 1, chat.first_number)

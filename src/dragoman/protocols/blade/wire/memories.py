@@ -1,16 +1,14 @@
 """Blade's memories on the wire. Pure. Source: specification, sections 3.5 and 11."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from dragoman.core.memories import Memory, MemoryFilter, MemoryKind, MemoryTexts, RecordType
+from dragoman.core.memories import Memory, MemoryKind, MemoryTexts, RecordType
 from dragoman.core.refusals import Invalid, NotFound
 from dragoman.protocols.blade.wire.chat import public_session_id
-from dragoman.protocols.kit.decoding import convert_value
 
 _MAX_ID = 2**63 - 1
 
@@ -113,11 +111,6 @@ def changes_of(body: MemoryBody) -> dict[str, str | None]:
     """Return the changed fields."""
     changes = {name: value for name in MemoryBody.__struct_fields__ if (value := getattr(body, name)) is not None}
     return {**changes, "record_type": None} if changes.get("record_type") == "" else changes
-
-
-def parse_filter(query: Mapping[str, str]) -> MemoryFilter:
-    """Read the filter of a listing. Raises InvalidBody with the parameter at fault."""
-    return convert_value({name: value for name, value in query.items() if value}, MemoryFilter)
 
 
 def parse_memory_id(text: str) -> int:
