@@ -88,6 +88,8 @@ class _OpenMessage(msgspec.Struct):
     contents: list[wire.Content] = []
     block_index: int = -1
     """The core's index of the block whose content is open; -1 if none is."""
+    pieces: list[str] = []
+    """The text of that block so far, if it is streamed."""
     text: str | None = None
     """The whole text of a content whose end is sent with the next record."""
     usage: dict[str, int] | None = None
@@ -136,21 +138,18 @@ class ResponseEvents:
         self._open: _OpenMessage | None = None
         self._is_end_pending = False
         """The open message's step is over; the next record decides how the message ended."""
-        self._current_block: tuple[str, int] | None = None
-        """The message id and index of the block that is being streamed."""
-        self._pieces: list[str] = []
-        """The text of that block so far."""
         self._piece_head = b""
-        """The part of that block's frames between the sequence number and the text."""
+        """The part of the frames of a streamed block between the sequence number and the text."""
 
     # --- records --------------------------------------------------------------------------------------------------
 
     def feed(self, record: Record) -> bytes:
         """Encode the next record as frames; empty if the client is not sent anything for it."""
         if isinstance(record, Piece):
-            if self._current_block != (record.message_id, record.index):
+            opened = self._open
+            if opened is None or opened.block_index != record.index or opened.step != record.message_id:
                 return self._begin_block(record)
-            self._pieces.append(record.text)
+            opened.pieces.append(record.text)
             number = self.count
             self.count = number + 1
             if number < self._skip:
@@ -232,7 +231,7 @@ class ResponseEvents:
         if self.response is None or self.is_over or isinstance(error, RESUMABLE):
             return b""
         if self._open is not None and self._open.block_index >= 0 and self._open.text is None:
-            self._open.text = "".join(self._pieces)
+            self._open.text = "".join(self._open.pieces)
         self._finish_message(status="failed")
         is_deleted = isinstance(error, SessionNotFound)
         self._close_response("failed", _DELETED_ERROR if is_deleted else _INTERNAL_ERROR, core.Usage())
@@ -264,17 +263,14 @@ class ResponseEvents:
         if piece.loop != ROOT or self.options.omits_deltas or self.response is None:
             return b""
         opened = self._message_for(piece.message_id, piece.index, piece.kind)
-        opened.block_index = piece.index
+        opened.block_index, opened.pieces = piece.index, []
         template = encode_json(self._text_content(opened, "in_progress", "", delta=True))
         self._piece_head = template[_TEMPLATE_PREFIX_LENGTH:-_TEMPLATE_SUFFIX_LENGTH]
-        self._current_block = (piece.message_id, piece.index)
-        self._pieces = []
         self._frames.append(self.feed(piece))
         return self._take_frames()
 
     def _close_block(self, closed: BlockClosed) -> None:
         block = closed.block
-        self._current_block = None
         if isinstance(block, core.Call):
             return
         kind: core.StreamedBlockKind = "thinking" if isinstance(block, core.Thinking) else "text"
@@ -327,7 +323,6 @@ class ResponseEvents:
 
     def _close_step(self, closed: MessageClosed) -> None:
         status = MESSAGE_END_STATUS[closed.status]
-        self._current_block = None
         self._close_content(status)
         opened = self._open
         if opened is None:
@@ -394,11 +389,11 @@ class ResponseEvents:
 
     def _emit_interleaved(self, name: str, kind: str, payload: JsonObject) -> None:
         """Send a whole message with one data content, whatever else is open."""
-        outer = self._open, self._current_block, self._is_end_pending
+        outer = self._open, self._is_end_pending
         opened = self._begin_message(_OpenMessage(f"{MESSAGE_ID_PREFIX}{name}", kind, ""))
         self._emit_payload(opened, payload)
         self._finish_message()
-        self._open, self._current_block, self._is_end_pending = outer
+        self._open, self._is_end_pending = outer
 
     def _emit_payload(self, opened: _OpenMessage, payload: JsonObject) -> None:
         """Send the data of a message; of a call, first without its arguments, then in snapshots (section 5.1)."""
