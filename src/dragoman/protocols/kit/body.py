@@ -14,9 +14,12 @@ from dragoman.engine.services.connection_memory import ConnectionMemory
 from dragoman.engine.services.limits import MemoryReservation
 from dragoman.protocols.kit.connection import pipe_of
 from dragoman.protocols.kit.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
+from dragoman.protocols.kit.multipart import Part, read_form
 
 BODY_TIMEOUT_S = 60.0
 """How long a body may take to arrive."""
+FORM_OVERHEAD_LIMIT = 64 * 1024
+"""Bytes that a form may have besides its files."""
 _PLAIN_CODINGS = frozenset({"", "identity", "utf-8"})
 """Values of `Content-Encoding` that change nothing. `utf-8` is a mistake that some clients make."""
 _ENCODER = JsonEncoder()
@@ -86,6 +89,15 @@ async def read_json_body(request: Request, limit: int) -> bytes:
     """Read a body that is declared as JSON. Raises UnsupportedMediaType, and what `read_body` raises."""
     require_json(request)
     return await read_body(request, limit)
+
+
+async def read_form_body(request: Request, limit: int) -> list[Part]:
+    """Read the parts of a form whose files have at most `limit` bytes.
+
+    Raises InvalidForm, and what `read_body` raises.
+    """
+    body = await read_body(request, limit + FORM_OVERHEAD_LIMIT)
+    return read_form(header(request.scope, b"content-type") or "", body)
 
 
 def release_body(scope: Scope) -> None:

@@ -20,16 +20,14 @@ from dragoman.ports.models import Transcriber, TranscriptionFailed
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.errors import FOREIGN_OWNER_MESSAGE, Problem, parse_thread
 from dragoman.protocols.agui.run_service.rules import RUN_ID_LIMIT
-from dragoman.protocols.kit.body import read_body
+from dragoman.protocols.kit.body import read_form_body
 from dragoman.protocols.kit.endpoints import Handlers, endpoint, query
 from dragoman.protocols.kit.errors import BodyTooLarge
-from dragoman.protocols.kit.multipart import InvalidForm, Part, read_form
+from dragoman.protocols.kit.multipart import InvalidForm, Part
 
 FILE_LIMIT = 10 * 1024 * 1024
 LIST_LIMIT = 500
 """How many of a user's images are listed."""
-FORM_OVERHEAD_LIMIT = 64 * 1024
-"""Bytes that a form may have besides its file."""
 CLOSE = {"Connection": "close"}
 """Headers of a response to a body that was not read to its end."""
 AUDIO_LIMIT_MESSAGE = f"a recording must have at most {FILE_LIMIT} bytes"
@@ -113,7 +111,7 @@ class Files(Handlers):
         """
         owner = principal.user
         try:
-            parts = await read_form_body(request)
+            parts = await read_form_body(request, FILE_LIMIT)
         except BodyTooLarge:
             raise _too_large(CLOSE) from None
         except InvalidForm as error:
@@ -204,7 +202,7 @@ class Files(Handlers):
         A form with one WAV file in the field `file`.
         """
         try:
-            parts = await read_form_body(request)
+            parts = await read_form_body(request, FILE_LIMIT)
         except BodyTooLarge:
             raise Problem(400, "AGENT_AUDIO_TOO_LARGE", AUDIO_LIMIT_MESSAGE, headers=CLOSE) from None
         except InvalidForm as error:
@@ -225,12 +223,6 @@ class Files(Handlers):
             log.warning("transcription failed", error=str(error))
             raise Problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend failed") from error
         return wire.Transcript(text=text)
-
-
-async def read_form_body(request: Request) -> list[Part]:
-    """Read the form in a request's body. Raises BodyTooLarge or InvalidForm."""
-    body = await read_body(request, FILE_LIMIT + FORM_OVERHEAD_LIMIT)
-    return read_form(request.headers.get("content-type", ""), body)
 
 
 def _require_single_file(parts: list[Part], code: str, status: int) -> Part:

@@ -22,10 +22,9 @@ from dragoman.protocols.blade.rest.endpoints import SESSION, BladeHandlers, endp
 from dragoman.protocols.blade.rest.sessions import session_detail
 from dragoman.protocols.blade.wire.chat import SessionDetail, public_session_id
 from dragoman.protocols.blade.wire.sessions import MAX_INTENT_CHARS
-from dragoman.protocols.kit.body import read_body
-from dragoman.protocols.kit.multipart import InvalidForm, read_form
+from dragoman.protocols.kit.body import read_form_body
+from dragoman.protocols.kit.multipart import InvalidForm
 
-FORM_OVERHEAD_BYTES = 64 * 1024
 MAX_CONCURRENT_READS = 2
 """Archives that are read at the same time, because each may need much memory."""
 EXPORTED_FIELDS = (
@@ -120,11 +119,11 @@ class ArchiveHandlers(BladeHandlers):
 
     async def _read_form_archive(self, request: Request) -> tuple[Archive, dict[str, str]]:
         """Read the archive of a form, and the form's other fields."""
-        body = await read_body(request, session_archive.MAX_ARCHIVE_BYTES + FORM_OVERHEAD_BYTES)
         try:
-            parts = {part.name: part for part in read_form(request.headers.get("content-type", ""), body)}
+            form = await read_form_body(request, session_archive.MAX_ARCHIVE_BYTES)
         except InvalidForm as error:
             raise Invalid(str(error)) from error
+        parts = {part.name: part for part in form}
         file = parts.pop("file", None)
         if file is None:
             raise Invalid("this field is required", path="file")
