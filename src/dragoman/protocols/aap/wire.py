@@ -191,20 +191,18 @@ class Meta(_Out, frozen=True, kw_only=True):
 # --- requests -----------------------------------------------------------------------------------------------------
 
 
-class AgentConfig(_In, frozen=True, kw_only=True):
-    """What a client sets when it creates a session."""
-
-    name: str
-    tools: tuple[ServerToolRef, ...] | None = None
-    options: dict[str, str] | None = None
-
-
 class AgentOverride(_In, frozen=True, kw_only=True):
     """What a client changes with a turn. `name` must be that of the session's agent."""
 
     name: str | None = None
     tools: tuple[ServerToolRef, ...] | None = None
     options: dict[str, str] | None = None
+
+
+class AgentConfig(AgentOverride, frozen=True, kw_only=True):
+    """What a client sets when it creates a session."""
+
+    name: str
 
 
 class SessionNames(_In, frozen=True, kw_only=True):

@@ -69,7 +69,8 @@ class DocumentPart(_MediaPart, frozen=True, kw_only=True, tag="document", tag_fi
     """Any other file."""
 
 
-Part = TextPart | ImagePart | AudioPart | VideoPart | DocumentPart
+FilePart = AudioPart | VideoPart | DocumentPart
+Part = TextPart | ImagePart | FilePart
 Content = str | tuple[Part, ...]
 
 # --- messages ---------------------------------------------------------------------------------------------------------

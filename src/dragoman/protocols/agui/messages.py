@@ -6,6 +6,7 @@ Source: specification of AG-UI, B.3, B.5, B.9; shared rules, 12 to 16.
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
+from typing import Literal
 
 import msgspec
 
@@ -76,7 +77,7 @@ STATUS_METADATA: Mapping[core.MessageStatus, core.JsonObject] = {
 
 # --- content ----------------------------------------------------------------------------------------------------------
 
-FILE_PARTS: dict[str, type[agui_content.AudioPart | agui_content.VideoPart | agui_content.DocumentPart]] = {
+FILE_PARTS: Mapping[Literal["audio", "video", "file"], type[agui_content.FilePart]] = {
     "audio": agui_content.AudioPart,
     "video": agui_content.VideoPart,
     "file": agui_content.DocumentPart,

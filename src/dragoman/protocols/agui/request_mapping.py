@@ -6,7 +6,6 @@ Source: specification of AG-UI, B.3, B.8 to B.10; shared rules, 19 to 21.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -21,14 +20,11 @@ from dragoman.core.run_metadata import ContextEntry, RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.tools import NO_PARAMETERS, AgentSpec, ToolSpec
 from dragoman.protocols.agui import content as agui_content
-from dragoman.protocols.agui.messages import OMITTED_FILE_TEXT, content_to_wire
+from dragoman.protocols.agui.messages import FILE_PARTS, OMITTED_FILE_TEXT, content_to_wire
 from dragoman.protocols.agui.wire import RunInput, Tool
 
 NewId = Callable[[], str]
-FILE_MEDIA: dict[type[agui_content.Part], Literal["audio", "video"]] = {
-    agui_content.AudioPart: "audio",
-    agui_content.VideoPart: "video",
-}
+FILE_MEDIA = {part: media for media, part in FILE_PARTS.items()}
 
 # --- messages ---------------------------------------------------------------------------------------------------------
 
@@ -126,7 +122,7 @@ def _block(part: agui_content.Part) -> core.InputBlock | None:
         case _:
             return None  # the handle of another provider
     if not isinstance(part, agui_content.ImagePart):
-        return core.File(url=url, media=FILE_MEDIA.get(type(part), "file"), media_type=part.source.mime_type)
+        return core.File(url=url, media=FILE_MEDIA[type(part)], media_type=part.source.mime_type)
     return core.Image(url) if url.startswith(("https:", "http:", "data:")) else None
 
 

@@ -273,12 +273,7 @@ class Threads:
             yield session
 
     async def _find(self, principal: Principal, agent: str, thread_id: str) -> SessionView:
-        """An existing thread, whose agent may no longer be served.
-
-        Raises:
-            AgentNotFound, SessionNotFound, AgentNotChangeable: there is no such agent or thread, or no such pair.
-            Forbidden: it is another user's (shared rules, 2).
-        """
+        """An existing thread of that user and agent. Raises as `find_of_agent`."""
         return await find_of_agent(self._engine, principal.user, thread_id, agent, noun="thread", reveals_foreign=True)
 
 

@@ -166,12 +166,7 @@ class Inbox:
             return {"status": "ok", "session_id": session_id, "chat_run_id": chat_run_id}
 
     async def _build_submit(self, command: wire.ChatSend, session: SessionView) -> Submit:
-        """Return the core's form of a message. In a replay, the message is compared with the recorded one.
-
-        Raises:
-            Invalid: the recording is over, or cannot be played with these options.
-            ReplayMismatch: the recorded message differs, and the client has not decided which one to play.
-        """
+        """Return the core's form of a message. In a replay, the message is compared with the recorded one."""
         replay = session.state.settings.replay
         if replay is None or not replay.is_on or command.askuser_answer is not None or is_busy(session.state):
             return translate.submit_of(command, session.state)
