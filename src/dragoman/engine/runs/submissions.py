@@ -138,7 +138,7 @@ class Submissions:
                 raise SessionBusy
             if self._attachments.has_large_content(*request.messages, *request.answers):
                 if not admission.is_busy(live.state):
-                    await self._require_admission(live, submission)  # a refused request stores nothing
+                    await self._admit(live, submission)  # a refused request stores nothing
                 submission = submission._replace(request=await self._store_attachments(live, request))
             while may_wait and admission.is_busy(live.state):
                 if busy == "queue":
@@ -149,7 +149,7 @@ class Submissions:
                     await self._write_access.stop(live, None)  # and again if another run started meanwhile
                 await self._write_access.claim(live)
             if branch is not None:
-                await self._require_admission(live, submission)  # a refused request must not change the history
+                await self._admit(live, submission)  # a refused request must not change the history
                 await self._branches.rewind(live, branch)
             while True:
                 admitted = await self._admit(live, submission)
@@ -192,12 +192,11 @@ class Submissions:
         seq = await self._write_access.enqueue(live, event, record)
         return None if seq is None else SubmitResult(event.run_id, seq, is_queued=True)
 
-    async def _require_admission(self, live: LiveSession, submission: _Submission) -> None:
-        """Raise the refusal of a request that would not be admitted now."""
-        await self._admit(live, submission)
-
     async def _admit(self, live: LiveSession, submission: _Submission) -> admission.Admission:
-        """Decide on a request in the current state. This waits only if an answer names a call that is not open."""
+        """Decide on a request in the current state, or raise its refusal. Nothing changes.
+
+        This waits only if an answer names a call that is not open.
+        """
         spec, request, change, by, _ = submission
         answerable = live.state.answerable_calls() if request.answers else {}
         first = request.answers[: len(answerable) + 1]  # if there are more answers than calls, one of these is wrong
