@@ -87,7 +87,7 @@ class Engine:
         self._committer = GroupCommitter(log, window_s=options.commit_window_s, on_commit=self.cluster.on_commit)
         self.attachments = Attachments(stores.blobs)
         self.history = History(log, index, self.attachments)
-        self._idempotency = Idempotency(index, clock, self.cluster.store_unless_alone)
+        self._idempotency = Idempotency(index, clock, self.cluster.coordination_store)
         self.replays = Replays(find_session=self.find_session, log=log, attachments=self.attachments, ids=ids)
         self._runner = Runner(
             setup=LoopSetup(
@@ -121,7 +121,7 @@ class Engine:
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
         self._log_pages = LogPages(log)
         self._run_limit = RunLimit(
-            options.max_runs_per_user, self._runner.count_unfinished_runs, self.cluster.store_unless_alone
+            options.max_runs_per_user, self._runner.count_unfinished_runs, self.cluster.coordination_store
         )
         self._write_access = WriteAccess(
             self.cluster, self._runner, self._run_limit, self._idempotency, index, self.limits

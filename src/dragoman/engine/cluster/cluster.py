@@ -274,8 +274,8 @@ class Cluster:
         """Whether no other server is alive, as far as this server knows."""
         return self._ownership.is_alone
 
-    def store_unless_alone(self) -> ClusterStore | None:
-        """The cluster's part of the store while there are other servers."""
+    def coordination_store(self) -> ClusterStore | None:
+        """The store in which this server coordinates with others; None while it is alone."""
         return None if self.is_alone else self.store
 
     async def wait_until_joined(self) -> None:

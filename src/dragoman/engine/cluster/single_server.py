@@ -49,8 +49,8 @@ class SingleServer:
     async def wait_for_valid_lease(self) -> None:
         """Return at once: there is no lease."""
 
-    def store_unless_alone(self) -> ClusterStore | None:
-        """Return None: there are no others."""
+    def coordination_store(self) -> ClusterStore | None:
+        """Return None: there are no other servers."""
         return None
 
     def may_write(self, live: LiveSession) -> bool:

@@ -454,7 +454,9 @@ class LoopRun:
         """The loop's messages from the last user message on."""
         self._require_tokens()
         await self.services.wait_for_valid_lease()
-        return await self._restored(without_repetitions(await self.services.history.turn(self.live, self.loop)))
+        return await self._restore_attachments(
+            without_repetitions(await self.services.history.turn(self.live, self.loop))
+        )
 
     async def history(self) -> AsyncGenerator[Message, None]:
         """The session's root messages, newest first."""
@@ -473,9 +475,9 @@ class LoopRun:
         self._require_tokens()
         await self.services.wait_for_valid_lease()
         placed = await self.services.history.context(self.live, max_messages)
-        return await self._restored([each.message for each in placed])
+        return await self._restore_attachments([each.message for each in placed])
 
-    async def _restored(self, messages: Sequence[Message]) -> Sequence[Message]:
+    async def _restore_attachments(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Messages with everything that is stored outside the log."""
         restored = await self.services.attachments.restore(self.session_id, messages)
         return await self.kept_values.restore_private(restored)

@@ -72,9 +72,9 @@ class Idempotency:
     """The keys of all owners. While a request with a key is processed, others with the same key wait."""
 
     def __init__(
-        self, index: IdempotencyIndex, clock: Clock, store_unless_alone: Callable[[], ClusterStore | None]
+        self, index: IdempotencyIndex, clock: Clock, coordination_store: Callable[[], ClusterStore | None]
     ) -> None:
-        self._store_unless_alone = store_unless_alone
+        self._coordination_store = coordination_store
         self._index = index
         self._clock = clock
         self._key_locks: dict[_OwnedKey, _KeyLock] = {}
@@ -97,7 +97,7 @@ class Idempotency:
                 nodes, node_id = key_lock.cluster_reservation
                 if nodes.node_id != node_id or nodes.lease_remaining_s() <= 0:
                     raise StoreUnavailable("this server lost its lease while processing the request: send it again")
-            elif self._store_unless_alone() is not None:  # the key was reserved while there was nobody to lock it for
+            elif self._coordination_store() is not None:  # the key was reserved while there was nobody to lock it for
                 raise StoreUnavailable("another server started while processing the request: send it again")
             key_lock.run_id = run_id
         return IdempotencyRecord(
@@ -175,7 +175,7 @@ class Idempotency:
         Returns:
             Where it is locked, and under which node id; None if there are no other servers.
         """
-        others = self._store_unless_alone()
+        others = self._coordination_store()
         if others is None:
             return None
         reason = "the store does not answer"
