@@ -147,8 +147,8 @@ class Calls:
             return recorded.state == "started" and recorded.answer is not None
         return self._open.keys().isdisjoint((interrupt_id, f"{interrupt_id}#0"))
 
-    async def give(self, answers: Mapping[str, Any]) -> Set[str]:
-        """Give tools the answers to their interrupts, by the ids of these. Returns the ids of those found here."""
+    async def deliver_answers(self, answers: Mapping[str, Any]) -> Set[str]:
+        """Hand tools the answers to their interrupts, by id. Returns the ids of those that tools here raised."""
         inside = {
             each for each in answers if (asked := self.tool_interrupt(each)) is not None and asked.number != NESTED
         }
@@ -159,15 +159,15 @@ class Calls:
                 self._interrupts.answers[raised.call_id] = [*before, answers[interrupt_id]]
         self._raised -= answers.keys()
         if inside:
-            await self._keep()
+            await self._store()
         return inside
 
-    async def take_back(self, interrupt_id: str) -> None:
+    async def discard_answer(self, interrupt_id: str) -> None:
         """Forget the answer that a tool got to one of its interrupts."""
         raised = self.tool_interrupt(interrupt_id)
         if raised is not None and raised.number >= 0:
             self._interrupts.answers[raised.call_id] = self._answers(raised.call_id)[: raised.number]
-            await self._keep()
+            await self._store()
 
     def _answers(self, call_id: CallId) -> list[Any]:
         return self._interrupts.answers.get(call_id, [])
@@ -293,8 +293,8 @@ class Calls:
             interrupts = [replace(each, id=own_id) for each in interrupts]
         self._interrupts.inside |= {each.id: raised for each in interrupts}
         self._raised |= {each.id for each in interrupts}
-        await self._keep()
+        await self._store()
         return GraphInterrupt(tuple(interrupts))
 
-    async def _keep(self) -> None:
+    async def _store(self) -> None:
         await self._run.keep({self._key: msgspec.json.encode(self._interrupts)}, durable=False)

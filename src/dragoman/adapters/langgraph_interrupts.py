@@ -31,7 +31,7 @@ async def ask_again(run: Run, calls: Calls, state: StateSnapshot, error: Validat
     reason = "; ".join(each["msg"] for each in error.errors(include_context=False, include_input=False))
     for interrupted in of_type or typed:
         calls.misfits[interrupted.id] = f"The answer does not fit ({reason})."
-        await calls.take_back(interrupted.id)
+        await calls.discard_answer(interrupted.id)
     await wait_for_answers(run, calls, state, only=frozenset(calls.misfits))
 
 
@@ -143,10 +143,10 @@ async def resume_values(run: Run, calls: Calls, state: StateSnapshot) -> dict[st
                 calls.misfits[interrupted.id] = f"The answer does not fit ({error})."
     if calls.misfits:
         return None
-    given = await calls.give(found)
+    delivered = await calls.deliver_answers(found)
     for origin in answered:
         await calls.answer(origin)
-    return {each: value for each, value in found.items() if each not in given}
+    return {each: value for each, value in found.items() if each not in delivered}
 
 
 async def may_continue(calls: Calls, state: StateSnapshot) -> bool | None:

@@ -19,7 +19,14 @@ from dragoman.protocols.kit.error_paths import paths_in_request
 from dragoman.protocols.kit.errors import MethodNotAllowed
 from dragoman.protocols.openai import ids, inputs, wire
 from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound
-from dragoman.protocols.openai.handlers import PAGING, OpenAiHandlers, OpenAiOptions, page, restored, restored_page
+from dragoman.protocols.openai.handlers import (
+    PAGING,
+    OpenAiHandlers,
+    OpenAiOptions,
+    page,
+    page_with_attachments,
+    with_attachments,
+)
 from dragoman.protocols.openai.items import SessionItems
 from dragoman.protocols.openai.requests import Metadata, convert, decode_object, parse_items
 from dragoman.protocols.openai.runs import Runs
@@ -90,7 +97,7 @@ class ConversationHandlers(OpenAiHandlers):
         """List the items of a conversation's active branch."""
         async with self._session(request) as session:
             items = await self._items(session)
-            return await restored_page(self._engine, session, items, page(items.all(), request))
+            return await page_with_attachments(self._engine, session, items, page(items.all(), request))
 
     @endpoint("GET", "/conversations/{conversation}/items/{item}")
     async def item(self, request: Request) -> wire.Item:
@@ -100,7 +107,7 @@ class ConversationHandlers(OpenAiHandlers):
             found = [item for item in items.all() if item.id == request.path_params["item"]]
             if not found:
                 raise ItemNotFound
-            return (await restored(self._engine, session, items, found))[0]
+            return (await with_attachments(self._engine, session, items, found))[0]
 
     @endpoint("DELETE", "/conversations/{conversation}/items/{item}")
     async def delete_item(self, request: Request) -> wire.Conversation:
@@ -130,7 +137,7 @@ class ConversationHandlers(OpenAiHandlers):
             with paths_in_request("items", messages=seeds):
                 await self._engine.add_seeds(session, tuple(seeds.values()))
             items = await self._items(session)
-            added = await restored(self._engine, session, items, items.all()[before:])
+            added = await with_attachments(self._engine, session, items, items.all()[before:])
         return wire.Page(data=added, first_id=added[0].id, last_id=added[-1].id, has_more=False)
 
     # --- inside ---------------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def page(items: Sequence[wire.Item], request: Request) -> wire.Page[wire.Item]:
     )
 
 
-async def restored(
+async def with_attachments(
     engine: Engine, session: SessionView, items: SessionItems, shown: Sequence[wire.Item]
 ) -> tuple[wire.Item, ...]:
     """Some of a session's items with large images and files as they were sent."""
@@ -123,11 +123,11 @@ async def restored(
     return tuple(whole)
 
 
-async def restored_page(
+async def page_with_attachments(
     engine: Engine, session: SessionView, items: SessionItems, page: wire.Page[wire.Item]
 ) -> wire.Page[wire.Item]:
-    """A page of a session's items, as `restored` returns them."""
-    return msgspec.structs.replace(page, data=await restored(engine, session, items, page.data))
+    """A page of a session's items, as `with_attachments` returns them."""
+    return msgspec.structs.replace(page, data=await with_attachments(engine, session, items, page.data))
 
 
 DESCRIPTION = ApiDescription(

@@ -28,7 +28,7 @@ from dragoman.protocols.openai.handlers import (
     OpenAiHandlers,
     OpenAiOptions,
     page,
-    restored_page,
+    page_with_attachments,
 )
 from dragoman.protocols.openai.items import SessionItems
 from dragoman.protocols.openai.requests import CreateResponse, decode_request
@@ -147,7 +147,7 @@ class ResponseHandlers(OpenAiHandlers):
             for logged in await self._runs.shown_with(handle):
                 items.feed(logged)
             shown = page(items.inputs_of(handle.run_id), request)
-            return await restored_page(self._engine, handle.session, items, shown)
+            return await page_with_attachments(self._engine, handle.session, items, shown)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
