@@ -82,7 +82,7 @@ def test_who_comes_in_the_middle_of_a_chat_continues_from_a_snapshot_without_a_g
     for record in records[:place]:
         projection.feed(record)
     folded = FoldedTurns()
-    is_running = projection.is_running
+    is_running = projection.emitter.running_chat is not None
     for each in projection.snapshot():
         folded.feed((each.name, msgspec.json.decode(each.payload)))
     rest = [event for record in records[place:] for event in projection.feed(record)]
@@ -112,7 +112,7 @@ def test_every_chat_that_starts_ends_once_and_nothing_of_it_comes_later(scribe: 
         elif name == "chat:end":
             assert payload["chat_run_id"] == running
             running = None
-    assert (running is not None) == projection.is_running
+    assert (running is not None) == (projection.emitter.running_chat is not None)
 
 
 @requirement("blade:compaction:turn")
