@@ -19,15 +19,9 @@ class UnsupportedMode(RequestError):
 class InvalidHistoryType(RequestError):
     """`type` names no kind of history."""
 
-    def __init__(self) -> None:
-        super().__init__("expected type=full or type=compacted")
-
 
 class HistoryNotSupported(RequestError):
     """The agent does not declare this kind of history."""
-
-    def __init__(self, agent: str, kind: str) -> None:
-        super().__init__(f"agent {agent!r} gives no {kind} history")
 
 
 ERRORS = ErrorTable(
@@ -55,7 +49,7 @@ ERRORS = ErrorTable(
         refusals.IdempotencyKeyReused: ErrorRow(409, "idempotency_conflict"),
         kit.BodyTooSlow: ErrorRow(400, "invalid_request", facts=("path",)),
         UnsupportedMode: ErrorRow(400, "unsupported_stream_mode", facts=("supported",)),
-        InvalidHistoryType: ErrorRow(400, "invalid_history_type"),
+        InvalidHistoryType: ErrorRow(400, "invalid_history_type", "expected type=full or type=compacted"),
         HistoryNotSupported: ErrorRow(404, "history_not_supported"),
     }
 )

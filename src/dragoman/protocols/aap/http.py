@@ -163,7 +163,7 @@ class _Handlers(Handlers):
             if spec is not None and not (
                 spec.capabilities.history_full if kind == "full" else spec.capabilities.history_compacted
             ):
-                raise HistoryNotSupported(spec.name, kind)
+                raise HistoryNotSupported(f"agent {spec.name!r} gives no {kind} history")
             compaction = session.state.compaction if kind == "compacted" else None
             stored = await self._engine.history.messages(
                 session, 0 if compaction is None else compaction.up_to, arrange=flatten
