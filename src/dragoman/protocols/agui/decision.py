@@ -50,12 +50,7 @@ class StopActiveRun(msgspec.Struct, frozen=True):
 
 
 class StartRun(NamedTuple):
-    """Submit input.
-
-    Args:
-        submit: the input.
-        branch: where it branches off; None: it continues the active branch.
-    """
+    """Submit input. `branch`: where it branches off; None: it continues the active branch."""
 
     submit: Submit
     branch: BranchPoint | None
@@ -75,12 +70,7 @@ def sent_messages(run: RunInput, spec: AgentSpec) -> list[SentMessage]:
 
 
 def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -> Decision:
-    """Decide what a run request does.
-
-    Args:
-        run: the request.
-        sent: its messages, as `sent_messages` returns them.
-        history: the thread.
+    """Decide what a run request does. `sent` are its messages, as `sent_messages` returns them.
 
     Raises:
         ResultsMissing: an open interrupt is not covered although the request continues the run.

@@ -129,19 +129,14 @@ class RunHandlers(Handlers):
             lambda: self._engine.create(owner, create, run_follows=True),
         )
         async with self._engine.first_request(session, is_new=created):
-            return await self._submit(caller, session, agent, body, key), created
-
-    async def _submit(
-        self, caller: Principal, session: SessionView, agent: str, body: wire.RunAgentInput, key: IdempotencyKey
-    ) -> RunId:
-        self._engine.agent_for(session)  # a thread whose agent is no longer served takes no runs
-        if session.state.agent != agent:
-            raise AgentNotChangeable(FORWARDED_PROPS_MESSAGE)
-        submit = translate.submit_from(body, session.state, lambda url: self._files.path_of(caller.user, url) or "")
-        submitted = await self._engine.start_run(session, submit, by=caller.user, busy="queue", idempotency_key=key)
-        await session.until_durable(submitted.seq)
-        assert submitted.run_id is not None, "a message always starts or queues a run"
-        return submitted.run_id
+            self._engine.agent_for(session)  # a thread whose agent is no longer served takes no runs
+            if session.state.agent != agent:
+                raise AgentNotChangeable(FORWARDED_PROPS_MESSAGE)
+            submit = translate.submit_from(body, session.state, lambda url: self._files.path_of(owner, url) or "")
+            submitted = await self._engine.start_run(session, submit, by=owner, busy="queue", idempotency_key=key)
+            await session.until_durable(submitted.seq)
+            assert submitted.run_id is not None, "a message always starts or queues a run"
+            return submitted.run_id, created
 
     def _agent_name(self, agent_type: str) -> str:
         """The name or alias of the agent that a type stands for, which need not be served."""
