@@ -18,9 +18,8 @@ class InvalidPacket(kit.RequestError):
 
 
 _BAD_REQUEST = ErrorRow(422, "bad_request", facts=("path",))
-_UNSUPPORTED = ErrorRow(
-    422, "bad_request"
-)  # without the path, which is one of the core's input: a Blade message has other fields
+_UNSUPPORTED = ErrorRow(422, "bad_request")
+"""Without the path, which is one of the core's input: a Blade message has other fields."""
 _INVALID_ANSWER = ErrorRow(422, "invalid_answer", facts=("path",))
 _NOT_FOUND = ErrorRow(404, "not_found")
 _NO_PENDING_QUESTION = ErrorRow(409, "no_pending_question", facts=("path",))

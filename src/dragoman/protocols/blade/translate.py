@@ -137,13 +137,11 @@ def submit_of(send: chat.ChatSend, state: SessionState) -> Submit:
 
 
 class ReplayMismatch(Exception):
-    """The message sent in a replay differs from the recorded one."""
+    """The message sent in a replay differs from the recorded one. `facts`: what the client gets to decide by."""
 
     def __init__(self, session_id: str, expected: str, received: str) -> None:
         super().__init__("the recorded message differs: send again with a replay_decision")
-        self.session_id = session_id
-        self.expected = expected
-        self.received = received
+        self.facts = {"session_id": session_id, "expected": expected, "received": received}
 
 
 def submit_of_replay(send: chat.ChatSend, state: SessionState, turn: RecordedTurn | None) -> Submit:

@@ -91,9 +91,7 @@ def permission_question(call: OpenCall) -> str:
 def permission_call(call: OpenCall, number: int = 1) -> tuple[ToolCall, JsonObject]:
     """Return the question whether a call may run, as a call with its arguments (specification, 8.3).
 
-    Args:
-        call: the call.
-        number: how many such questions about the call there are with this one.
+    `number`: how many such questions about the call there are with this one.
     """
     question: JsonObject = {
         "question": permission_question(call),
@@ -127,11 +125,8 @@ def answer_block(
 ) -> Block:
     """Return a user's answer, which can be read without its question.
 
-    Args:
-        call_id: the id of the question.
-        arguments: the question.
-        answers: what was chosen or written.
-        permission: an extension: which tool may run, and whether it runs again.
+    `call_id` and `arguments` are those of the question. `permission` is an extension: which tool may run, and whether
+    it runs again.
     """
     selections: dict[str, list[int]] = {}
     custom: dict[str, str] = {}

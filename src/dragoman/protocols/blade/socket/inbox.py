@@ -71,8 +71,7 @@ class Inbox:
         try:
             return await handle(socket, data)
         except translate.ReplayMismatch as mismatch:  # not an error, which would end streams: the client decides
-            facts = {"session_id": mismatch.session_id, "expected": mismatch.expected, "received": mismatch.received}
-            socket.emit("replay:input_mismatch", facts)
+            socket.emit("replay:input_mismatch", mismatch.facts)
             return {"status": "error", "code": "replay_input_mismatch", "message": str(mismatch)}
         except Exception as error:  # noqa: BLE001  # the root of an event: every failure is answered
             response = counted_error(translate.PROTOCOL, SOCKET_ERROR_TABLE, error, event_name=event_name)
