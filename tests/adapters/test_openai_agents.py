@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -434,6 +435,48 @@ async def test_two_agents_that_are_tools_wait_at_the_same_time_and_each_gets_its
         done = [line for line in await it.shape() if line.startswith(("done", "failed", "denied"))]
         assert sorted(done) == ["done: a a is done", "done: b b is done"]
         assert sorted(paid) == [amount for amount, name in ((1, "a"), (2, "b")) if name not in denied]
+
+
+@dataclass
+class Customer:
+    """The context of an application."""
+
+    is_premium: bool
+
+
+def _is_premium(context: RunContextWrapper[Customer], agent: Any) -> bool:
+    return context.context.is_premium
+
+
+@pytest.mark.parametrize("ids", [("0", "1", "2", "3"), ("0", "1", "0", "0")])
+async def test_an_approved_call_runs_if_the_context_decides_which_tools_there_are(ids: tuple[str, ...]) -> None:
+    cashed: list[str] = []
+
+    @function_tool(needs_approval=True, is_enabled=_is_premium)
+    def cash(context: RunContextWrapper[Customer], to: str) -> str:
+        """Pay out."""
+        assert context.context.is_premium
+        cashed.append(to)
+        return f"paid out to {to}"
+
+    def build(model: PlayedModel) -> Agent[Any]:
+        cashier = Agent[Any](name="Cashier", model=model, tools=[cash])
+        tools = [cashier.as_tool(each, "Pays.", is_enabled=_is_premium) for each in ("a", "b")]
+        return Agent(name="Triage", model=model, tools=[*tools, cash])
+
+    scripts = {
+        "hi": [[CallOf("a", {"input": "one"}, ids[0]), CallOf("b", {"input": "two"}, ids[1])], ["done"]],
+        "one": [[CallOf("cash", {"to": "Ann"}, ids[2])], ["a is done"]],
+        "two": [[CallOf("cash", {"to": "Bob"}, ids[3])], ["b is done"]],
+        "me": [[CallOf("cash", {"to": "me"})], ["done"]],
+    }
+    async with talk(scripts, agent=build, wrapper={"context": lambda info: Customer(is_premium=True)}) as it:
+        for prompt in ("me", "hi"):
+            await it.say(prompt)
+            assert (await it.answer(grant))[-3:] == ["text: done", "step", "end: end_turn"]
+        results = [line for line in await it.shape() if line.startswith("done")]
+        assert results == ["done: cash paid out to me", "done: a a is done", "done: b b is done"]
+    assert cashed == ["me", "Ann", "Bob"]
 
 
 async def test_a_remote_servers_request_for_approval_waits() -> None:

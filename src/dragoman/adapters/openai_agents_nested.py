@@ -41,7 +41,8 @@ async def pending_approvals(
     encoded = pending.to_state().to_json(context_serializer=lambda _: {})
     agent = tool._agent_instance
     assert agent is not None, "only agents wait for approvals in a tool"
-    state: RunState[Any, Any] = await RunState.from_json(agent, _renamed(encoded, new_ids))
+    renamed = _renamed(encoded, new_ids)
+    state: RunState[Any, Any] = await RunState.from_json(agent, renamed, context_deserializer=lambda _: context.context)
     drop_agent_tool_run_result(call, scope_id=scope)
     restored: Any = _SerializedAgentToolRunResult(state)  # as the SDK itself restores it
     record_agent_tool_run_result(call, restored, scope_id=scope)
@@ -67,7 +68,7 @@ def encode_without_contexts(stored: object, state: dict[str, Any]) -> bytes:
 
 
 def _remove_context(state: dict[str, Any]) -> None:
-    state["context"]["context"] = None
+    state["context"]["context"] = {}  # from None, the SDK restores None without asking for the application's context
     state["context"].pop("context_meta", None)
 
 

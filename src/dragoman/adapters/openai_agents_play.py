@@ -124,7 +124,7 @@ class Play:
         self._record.restore(turn)
         self._input = input_items(_until_newest_user(messages))
         source: Any  # input items or a run state
-        source = state = await self._stored_state(turn)
+        source = state = await self._stored_state(turn, context)
         if state is None:
             if self._record.calls:
                 await self._take_up_handoff(context)
@@ -174,7 +174,7 @@ class Play:
 
     # --- the state that is kept -------------------------------------------------------------------------------------
 
-    async def _stored_state(self, turn: Sequence[Message]) -> RunState[Any, Any] | None:
+    async def _stored_state(self, turn: Sequence[Message], context: object) -> RunState[Any, Any] | None:
         """The kept state, if it belongs to the newest step of this branch."""
         newest = next((each for each in reversed(turn) if isinstance(each, AssistantMessage)), None)
         if newest is None or not newest.calls():
@@ -189,7 +189,7 @@ class Play:
             if stored.state["original_input"] is None:
                 stored.state["original_input"] = self._input
             start = self._clones.named(stored.start)
-            state = await RunState.from_json(start, stored.state)
+            state = await RunState.from_json(start, stored.state, context_deserializer=lambda _: context)
         except Exception as error:  # noqa: BLE001  # of another version of the SDK, or of an agent that has changed
             log.warning("run state cannot be read", session_id=self._run.session_id, error=str(error))
             return None
