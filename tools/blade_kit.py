@@ -21,9 +21,9 @@ def main() -> int:
     stamp = INSTALL_FOLDER / "installed"
     if stamp.exists() and stamp.stat().st_mtime > REQUIREMENTS_LIST.stat().st_mtime:
         return 0
-    python = newer_python()
+    python = python_3_12()
     if python is None:
-        sys.stdout.write("blade-agent-kit needs Python 3.12, which was not found; its tests will be skipped\n")
+        sys.stdout.write("blade-agent-kit needs Python 3.12, which was not found: its tests will be skipped\n")
         return 0
     sys.stdout.write(f"installing the releases of blade-agent-kit with {python}\n")
     shutil.rmtree(INSTALL_FOLDER, ignore_errors=True)
@@ -46,16 +46,12 @@ def main() -> int:
     return 0
 
 
-def newer_python() -> str | None:
-    """A Python of at least 3.12, on the path or installed by pyenv. 3.12 itself comes first: some releases need it."""
-    names = [sys.executable, "python3.14", "python3.13", "python3.12", "python3"]
-    pyenv = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python"))
-    found = [*filter(None, map(shutil.which, names)), *map(str, pyenv)]
-    for candidate in sorted(found, key=lambda python: "3.12" not in python):
-        check = [candidate, "-c", "import sys; sys.exit(sys.version_info < (3, 12))"]
-        if subprocess.run(check, check=False, stderr=subprocess.DEVNULL).returncode == 0:
-            return candidate
-    return None
+def python_3_12() -> str | None:
+    """This Python if it is 3.12, or one on the path or of pyenv. No other version can install all releases."""
+    if sys.version_info[:2] == (3, 12):
+        return sys.executable
+    pyenv = sorted(Path.home().glob(".pyenv/versions/3.12.*/bin/python"))
+    return next(filter(None, map(shutil.which, ["python3.12", *map(str, pyenv)])), None)
 
 
 if __name__ == "__main__":
