@@ -32,16 +32,13 @@ from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.access import AccessControl, AdmitStream
 from dragoman.protocols.kit.app import ProtocolApp, error_body, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
-from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.frame_encoder import FrameEncoder
 from dragoman.protocols.kit.idempotency_key import IDEMPOTENCY_KEY, idempotency_key
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.runs import RunHandle, SessionStreams, find_run_in, start_once
-from dragoman.protocols.kit.session_pages import session_page
-
-DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 200
+from dragoman.protocols.kit.session_pages import PAGE_QUERY, requested_page
 
 
 class AapOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,19 +107,10 @@ class _Handlers(Handlers):
         location = f"{request.scope['path']}/{session_id}"
         return json_response(wire.PostSessionsResponse(session_id=session_id), 201, {"Location": location})
 
-    @endpoint(
-        "GET",
-        "/sessions",
-        parameters=(
-            query("after", "`next` of the page before."),
-            query("limit", f"1 to {MAX_PAGE_SIZE}; {DEFAULT_PAGE_SIZE} by default.", int),
-        ),
-    )
+    @endpoint("GET", "/sessions", parameters=PAGE_QUERY)
     async def sessions(self, principal: Principal, query: Mapping[str, str]) -> wire.Sessions:
         """List the caller's sessions, newest first."""
-        limit = parse_query_number(query, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
-        after = query.get("after")
-        infos, following = await session_page(self._engine, principal.user, after, limit, self._session_info)
+        infos, following = await requested_page(self._engine, principal.user, query, self._session_info)
         return wire.Sessions(sessions=infos, next=following)
 
     def _session_info(self, state: SessionState) -> wire.SessionInfo:

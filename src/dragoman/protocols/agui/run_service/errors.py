@@ -76,7 +76,7 @@ ERRORS = _ProblemTable(
         refusals.ResultsMissing: ErrorRow(422, INPUT_INVALID),
         refusals.InvalidAnswer: ErrorRow(422, INPUT_INVALID),
         refusals.LimitExceeded: ErrorRow(422, INPUT_INVALID),
-        refusals.InvalidCursor: ErrorRow(422, "AGENT_INVALID_LAST_EVENT_ID"),
+        refusals.InvalidCursor: ErrorRow(422, INPUT_INVALID),
         refusals.Conflict: ErrorRow(409, "AGENT_RUN_CONFLICT"),
         refusals.AgentNotServed: ErrorRow(409, "AGENT_NOT_SERVED"),
         refusals.SessionBusy: ErrorRow(409, "AGENT_RUN_CONFLICT"),

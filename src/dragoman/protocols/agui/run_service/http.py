@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import Invalid, InvalidCursor, SessionNotFound
+from dragoman.core.refusals import Invalid, SessionNotFound
 from dragoman.core.time_zones import is_zone
 from dragoman.core.upload_links import CONTENT_PATH
 from dragoman.engine.engine import Engine
@@ -27,12 +27,11 @@ from dragoman.protocols.agui.run_service.translate import history_message, threa
 from dragoman.protocols.kit.access import AccessControl
 from dragoman.protocols.kit.app import ProtocolApp
 from dragoman.protocols.kit.body import json_response, read_json_body
-from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import COMMON_ERRORS
 from dragoman.protocols.kit.router import Route
-from dragoman.protocols.kit.session_pages import session_page
+from dragoman.protocols.kit.session_pages import PAGE_QUERY, requested_page
 
 
 def app(
@@ -107,23 +106,10 @@ class _Handlers(Handlers):
             raise Invalid("timezone must be an IANA time zone such as Europe/Berlin, or `profile`")
         return ZoneInfo(name)
 
-    @endpoint(
-        "GET",
-        "/threads",
-        parameters=(
-            query("limit", f"How many threads, 1 to {wire.PAGE_HIGHEST}; {wire.PAGE_DEFAULT} by default.", int),
-            query("after", "The `next` of the page before."),
-        ),
-    )
+    @endpoint("GET", "/threads", parameters=PAGE_QUERY)
     async def threads(self, principal: Principal, query: Mapping[str, str]) -> wire.ThreadPage:
         """List your threads, newest first, whichever protocol created them."""
-        limit = parse_query_number(query, "limit", wire.PAGE_DEFAULT, wire.PAGE_HIGHEST)
-        try:
-            threads, following = await session_page(
-                self._engine, principal.user, query.get("after"), limit, thread_info
-            )
-        except InvalidCursor as error:
-            raise Invalid(str(error)) from error
+        threads, following = await requested_page(self._engine, principal.user, query, thread_info)
         return wire.ThreadPage(threads=threads, next=following)
 
     @endpoint("DELETE", "/sessions/{thread_id}")

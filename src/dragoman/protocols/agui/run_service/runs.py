@@ -18,7 +18,6 @@ from dragoman.core.principal import Principal
 from dragoman.core.refusals import (
     AgentNotChangeable,
     Forbidden,
-    InvalidCursor,
     LimitReached,
     RunNotFound,
     SessionNotFound,
@@ -316,5 +315,6 @@ def _last_event_id(request: Request) -> wire.EventId | None:
     text = request.headers.get("last-event-id", request.query_params.get("Last-Event-ID"))
     position = None if text is None else wire.parse_event_id(text)
     if text is not None and position is None:
-        raise InvalidCursor("Last-Event-ID must be the id of an event, such as 12-0")
+        message = "Last-Event-ID must be the id of an event, such as 12-0"
+        raise Problem(422, "AGENT_INVALID_LAST_EVENT_ID", message)
     return position

@@ -393,7 +393,6 @@ class ProfileResponse(_Out, frozen=True, kw_only=True):
 
 # --- query parameters -------------------------------------------------------------------------------------------------
 
-PAGE_DEFAULT, PAGE_HIGHEST = 50, 200
 IDLE_DEFAULT, IDLE_HIGHEST = 300, 3600
 POSITION_DIGITS = 18
 """A number with more digits is beyond every event there will ever be."""
