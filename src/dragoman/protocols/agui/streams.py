@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from dragoman.core.events import CallSettled, LoggedEvent, RunStarted
+from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.refusals import InvalidCursor, SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Cursor, Piece, Record, cursor_of
 from dragoman.protocols.agui import events as agui_events
@@ -126,21 +126,12 @@ class ThreadEncoder:
     def __init__(self, thread_id: str, after: Position | None) -> None:
         self._thread_id = thread_id
         self._after = after
-        self._translator: Translator | None = None
-        self._closed_calls: list[LoggedEvent] = []
-        """The results since the end of the last run: of calls that the next one closes."""
+        self._translator = Translator(None, thread_id=thread_id, shows_input=True)
 
     def feed(self, record: Record) -> bytes:
         """The frames of a record."""
-        if isinstance(record, LoggedEvent) and isinstance(record.event, RunStarted):
-            self._translator = Translator(record.event.run_id, thread_id=self._thread_id, shows_input=True)
-            for each in self._closed_calls:
-                self._translator.feed(each)
-            self._closed_calls.clear()
-        if self._translator is None or self._translator.is_over:
-            if isinstance(record, LoggedEvent) and isinstance(record.event, CallSettled):
-                self._closed_calls.append(record)
-            return b""
+        if self._translator.is_over:
+            self._translator = Translator(None, thread_id=self._thread_id, shows_input=True)
         if self._after is None or (cursor := cursor_of(record)) > self._after.cursor:
             return _encode_record(record, self._translator)
         events = self._translator.feed(record)

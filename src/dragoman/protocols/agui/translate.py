@@ -142,7 +142,7 @@ class Translator:
     """Turns the records of one run into events. The same records give the same events, live and in every replay.
 
     Args:
-        run_id: the run's id in the core.
+        run_id: the run's id in the core; None: of the run that starts next.
         thread_id: the session's id for the client.
         client_run_id: the run's id for the client; by default the one that the run was started with.
         shows_input: also show what the application sent: user messages as texts, and its own results.
@@ -151,7 +151,7 @@ class Translator:
 
     def __init__(
         self,
-        run_id: RunId,
+        run_id: RunId | None,
         *,
         thread_id: str,
         client_run_id: str | None = None,
@@ -164,8 +164,8 @@ class Translator:
         self._shows_input = shows_input
         self._shows_blocks = shows_blocks
         self._has_begun = False
-        self._closed_calls: list[CallSettled] = []
-        """The results of the calls that the run's message closed."""
+        self._closed_calls: list[tuple[RunId | None, CallSettled]] = []
+        """The results before the run, each with the run whose message closed its call."""
         self._texts: dict[LoopId, MessageId] = {}
         """The open text of each loop."""
         self._steps: dict[LoopId, _Step] = {}
@@ -186,13 +186,14 @@ class Translator:
         if type(record) is Piece:
             return [text_content(record)] if self.extends_text(record) else self._on_piece(record)
         event = record.event
-        if type(event) is RunStarted and event.run_id == self._run_id:
+        if type(event) is RunStarted and self._run_id in (None, event.run_id):
             at = milliseconds(record.at)
-            closed = [each for settled in self._closed_calls for each in self._on_call_settled(settled, at)]
-            return [self._on_run_started(event, at), *closed]
+            started = self._on_run_started(event, at)
+            closed = (settled for run_id, settled in self._closed_calls if run_id == event.run_id)
+            return [started, *(each for settled in closed for each in self._on_call_settled(settled, at))]
         if not self._has_begun or self.is_over:
-            if type(event) is CallSettled and record.run_id == self._run_id and not self._has_begun:
-                self._closed_calls.append(event)
+            if type(event) is CallSettled and not self._has_begun and self._run_id in (None, record.run_id):
+                self._closed_calls.append((record.run_id, event))
             return []
         return self._on_event(record, milliseconds(record.at))
 
@@ -204,6 +205,7 @@ class Translator:
 
     def _on_run_started(self, started: RunStarted, at: int) -> agui_events.Event:
         self._has_begun = True
+        self._run_id = started.run_id
         if self._client_run_id is None:
             self._client_run_id = started.client_run_id or started.run_id
         stored = started.metadata.protocol
@@ -236,7 +238,7 @@ class Translator:
             timestamp=at,
             metadata=metadata,
             thread_id=self._thread_id,
-            run_id=self._client_run_id or self._run_id,
+            run_id=self._client_run_id or stopped.run_id,
             outcome=outcome,
             usage=usage,
         )
@@ -313,7 +315,7 @@ class Translator:
         if isinstance(update, PlanUpdated):
             event = agui_events.ActivitySnapshot(
                 **stamp,
-                message_id=activity_id(self._run_id, update.loop),
+                message_id=activity_id(self._run_id or "", update.loop),
                 activity_type="PLAN",
                 content=update.content(),
                 replace=True,
