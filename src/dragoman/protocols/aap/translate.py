@@ -31,12 +31,7 @@ from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
 from dragoman.core.json_memory import JsonEncoder
 from dragoman.core.open_calls import OpenCall, OpenCalls
-from dragoman.core.refusals import (
-    AgentNotChangeable,
-    ImageUnsupported,
-    Invalid,
-    SessionNotFound,
-)
+from dragoman.core.refusals import AgentNotChangeable, ImageUnsupported, Invalid, SessionNotFound
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece, Record

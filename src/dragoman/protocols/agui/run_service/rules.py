@@ -9,12 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import parse_session_id
 from dragoman.core.time_zones import is_instant, is_zone
-from dragoman.protocols.agui.run_service.errors import (
-    FORWARDED_PROPS_MESSAGE,
-    INPUT_INVALID,
-    MESSAGES_INVALID,
-    Problem,
-)
+from dragoman.protocols.agui.run_service.errors import FORWARDED_PROPS_MESSAGE, INPUT_INVALID, MESSAGES_INVALID, Problem
 from dragoman.protocols.agui.run_service.wire import BinaryPart, RunAgentInput, UserMessage, decode_input
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
 

@@ -15,13 +15,7 @@ from dragoman.core.events import RunQueued, RunStarted, RunStopped
 from dragoman.core.ids import RunId, SessionId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import (
-    AgentNotChangeable,
-    Forbidden,
-    LimitReached,
-    RunNotFound,
-    SessionNotFound,
-)
+from dragoman.core.refusals import AgentNotChangeable, Forbidden, LimitReached, RunNotFound, SessionNotFound
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
