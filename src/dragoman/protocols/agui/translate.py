@@ -18,7 +18,7 @@ sub-agent carry its `subagentRunId`, the id of the call `Agent` that started it.
 Source: specification of AG-UI, B.5, B.7, B.8; shared rules, 16, 24, 25.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypedDict
 
 import msgspec
@@ -31,7 +31,7 @@ from dragoman.core.events import (
     CallParked,
     CallSettled,
     CardUpdated,
-    LoggedEvent,
+    Event,
     MessageAdded,
     MessageClosed,
     MessageOpened,
@@ -187,15 +187,12 @@ class Translator:
             return [text_content(record)] if self.extends_text(record) else self._on_piece(record)
         event = record.event
         if type(event) is RunStarted and self._run_id in (None, event.run_id):
-            at = milliseconds(record.at)
-            started = self._on_run_started(event, at)
-            closed = (settled for run_id, settled in self._closed_calls if run_id == event.run_id)
-            return [started, *(each for settled in closed for each in self._on_call_settled(settled, at))]
-        if not self._has_begun or self.is_over:
-            if type(event) is CallSettled and not self._has_begun and self._run_id in (None, record.run_id):
-                self._closed_calls.append((record.run_id, event))
-            return []
-        return self._on_event(record, milliseconds(record.at))
+            return list(self._on_run_started(event, milliseconds(record.at)))
+        if self._has_begun and not self.is_over:
+            return list(self._on_event(event, milliseconds(record.at)))
+        if type(event) is CallSettled and not self._has_begun and self._run_id in (None, record.run_id):
+            self._closed_calls.append((record.run_id, event))
+        return []
 
     def extends_text(self, piece: Piece) -> bool:
         """Whether a piece continues an open text, so that its only event is its `text_content`."""
@@ -203,7 +200,7 @@ class Translator:
 
     # --- the run --------------------------------------------------------------------------------------------------
 
-    def _on_run_started(self, started: RunStarted, at: int) -> agui_events.Event:
+    def _on_run_started(self, started: RunStarted, at: int) -> Iterator[agui_events.Event]:
         self._has_begun = True
         self._run_id = started.run_id
         if self._client_run_id is None:
@@ -212,7 +209,7 @@ class Translator:
         parent, unknown = stored.get("parent_run_id"), stored.get("unknown_interrupts")
         remarks = {"droppedTools": started.dropped_tools, "unknownInterrupts": unknown}
         remarks = {name: remark for name, remark in remarks.items() if remark}
-        return agui_events.RunStarted(
+        yield agui_events.RunStarted(
             timestamp=at,
             metadata=metadata_of(**remarks) if remarks else None,
             thread_id=self._thread_id,
@@ -220,12 +217,16 @@ class Translator:
             protocol_version=VERSION,
             parent_run_id=parent if isinstance(parent, str) else None,
         )
+        for run_id, settled in self._closed_calls:
+            if run_id == started.run_id:
+                yield from self._on_call_settled(settled, at)
 
-    def _on_run_stopped(self, stopped: RunStopped, at: int) -> list[agui_events.Event]:
+    def _on_run_stopped(self, stopped: RunStopped, at: int) -> Iterator[agui_events.Event]:
         self.is_over = True
         usage = _usage(stopped.usage, self._models)
         if (failure := failure_of(stopped)) is not None:
-            return [agui_events.RunError(timestamp=at, message=failure.message, code=failure.code, usage=usage)]
+            yield agui_events.RunError(timestamp=at, message=failure.message, code=failure.code, usage=usage)
+            return
         metadata: core.JsonObject | None = None
         match stopped.reason:
             case "cancelled":
@@ -234,7 +235,9 @@ class Translator:
                 outcome, metadata = Success(), metadata_of(stopReason=stopped.reason)
             case _:
                 outcome, metadata = outcome_of(self._open_calls.values())
-        finished = agui_events.RunFinished(
+        yield from self._suspend_subagents(at)
+        yield from self._change_stage(ROOT, None, at)
+        yield agui_events.RunFinished(
             timestamp=at,
             metadata=metadata,
             thread_id=self._thread_id,
@@ -242,105 +245,92 @@ class Translator:
             outcome=outcome,
             usage=usage,
         )
-        return [*self._suspend_subagents(at), *self._change_stage(ROOT, None, at), finished]
 
-    def _change_stage(self, loop: LoopId, stage: str | None, at: int) -> list[agui_events.Event]:
-        previous, events = self._stages.pop(loop, None), list[agui_events.Event]()
-        if previous is not None:
-            events.append(agui_events.StepFinished(**_stamp(at, loop), step_name=previous))
+    def _change_stage(self, loop: LoopId, stage: str | None, at: int) -> Iterator[agui_events.Event]:
+        if (previous := self._stages.pop(loop, None)) is not None:
+            yield agui_events.StepFinished(**_stamp(at, loop), step_name=previous)
         if stage is not None:
             self._stages[loop] = stage
-            events.append(agui_events.StepStarted(**_stamp(at, loop), step_name=stage))
-        return events
+            yield agui_events.StepStarted(**_stamp(at, loop), step_name=stage)
 
-    def _suspend_subagents(self, at: int) -> list[agui_events.Event]:
+    def _suspend_subagents(self, at: int) -> Iterator[agui_events.Event]:
         """The ends of the sub-agents that wait, innermost first."""
-        events: list[agui_events.Event] = []
         for loop in reversed(self._subagents):
-            interrupt_ids = tuple(
-                each.call.call_id for each in self._open_calls.values() if each.loop == loop and is_interrupt(each)
-            )
-            outcome = SubagentSuspended(interrupt_ids=interrupt_ids or None)
-            events += self._change_stage(loop, None, at)
-            events.append(
-                agui_events.SubagentFinished(timestamp=at, subagent_run_id=subagent_of(loop), outcome=outcome)
-            )
+            waiting = (each for each in self._open_calls.values() if each.loop == loop and is_interrupt(each))
+            outcome = SubagentSuspended(interrupt_ids=tuple(each.call.call_id for each in waiting) or None)
+            yield from self._change_stage(loop, None, at)
+            yield agui_events.SubagentFinished(timestamp=at, subagent_run_id=subagent_of(loop), outcome=outcome)
         self._subagents.clear()
-        return events
 
     # --- what happens in it ---------------------------------------------------------------------------------------
 
-    def _on_event(self, logged: LoggedEvent, at: int) -> list[agui_events.Event]:
-        match logged.event:
-            case MessageAdded(message=message):
-                return self._on_input(message, at) if self._shows_input else []
+    def _on_event(self, event: Event, at: int) -> Iterator[agui_events.Event]:
+        match event:
+            case MessageAdded(message=core.UserMessage() as message) if self._shows_input:
+                yield from self._on_input(message, at)
             case MessageOpened(message_id=message_id, loop=loop):
                 self._steps[loop] = _Step(message_id, at)
-                return self._start_subagent(loop, at)
-            case BlockClosed() as closed:
-                return self._on_block_closed(closed, at)
-            case MessageClosed() as closed:
-                return self._on_message_closed(closed, at)
-            case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
-                return self._on_run_stopped(stopped, at)
-            case CallOpened() as opened:
-                return self._on_call_opened(opened, at)
-            case CallSettled() as settled:
-                return self._on_call_settled(settled, at)
-            case CallParked() as parked:
-                self._open_calls.park(parked)
-            case PlanUpdated() | CardUpdated() | SharedStateReplaced() as update:
-                return self._on_side_content(update, at)
+                yield from self._start_subagent(loop, at)
+            case BlockClosed():
+                yield from self._on_block_closed(event, at)
+            case MessageClosed():
+                yield from self._on_message_closed(event, at)
+            case RunStopped(run_id=run_id) if run_id == self._run_id:
+                yield from self._on_run_stopped(event, at)
+            case CallOpened():
+                yield from self._on_call_opened(event, at)
+            case CallSettled():
+                yield from self._on_call_settled(event, at)
+            case CallParked():
+                self._open_calls.park(event)
+            case PlanUpdated() | SharedStateReplaced():
+                yield from self._on_side_content(event, at)
+            case CardUpdated(loop=loop) if (card := card_event(event, at)) is not None:
+                yield from self._start_subagent(loop, at)
+                yield from self._begin_text(loop)
+                yield card
             case StageChanged(stage=stage, loop=loop):
-                return [*self._start_subagent(loop, at), *self._change_stage(loop, stage, at)]
-        return []
+                yield from self._start_subagent(loop, at)
+                yield from self._change_stage(loop, stage, at)
 
-    def _on_input(self, message: core.Message, at: int) -> list[agui_events.Event]:
+    def _on_input(self, message: core.UserMessage, at: int) -> Iterator[agui_events.Event]:
         """What the application sent, as texts."""
-        if not isinstance(message, core.UserMessage):
-            return []
         message_id = message.client_id or message.id
-        return [
-            agui_events.TextMessageStart(timestamp=at, message_id=message_id, role="user"),
-            agui_events.TextMessageContent(timestamp=at, message_id=message_id, delta=core.text_of(message.content)),
-            agui_events.TextMessageEnd(timestamp=at, message_id=message_id),
-        ]
+        yield agui_events.TextMessageStart(timestamp=at, message_id=message_id, role="user")
+        yield agui_events.TextMessageContent(timestamp=at, message_id=message_id, delta=core.text_of(message.content))
+        yield agui_events.TextMessageEnd(timestamp=at, message_id=message_id)
 
-    def _on_side_content(
-        self, update: PlanUpdated | CardUpdated | SharedStateReplaced, at: int
-    ) -> list[agui_events.Event]:
-        """What accompanies the text: a plan, the state, a card. A card that is not valid is left out."""
+    def _on_side_content(self, update: PlanUpdated | SharedStateReplaced, at: int) -> Iterator[agui_events.Event]:
+        """What accompanies the text: a plan, or the state."""
         stamp = _stamp(at, update.loop)
-        event: agui_events.Event
+        yield from self._start_subagent(update.loop, at)
         if isinstance(update, PlanUpdated):
-            event = agui_events.ActivitySnapshot(
+            yield agui_events.ActivitySnapshot(
                 **stamp,
                 message_id=activity_id(self._run_id or "", update.loop),
                 activity_type="PLAN",
                 content=update.content(),
                 replace=True,
             )
-        elif isinstance(update, SharedStateReplaced):
-            known, self._state = self._state, update.state
-            delta = None if known is msgspec.UNSET else delta_of(known, update.state)
-            whole = agui_events.StateSnapshot(**stamp, snapshot=update.state)
-            event = whole if delta is None else agui_events.StateDelta(**stamp, delta=delta)
-        elif (card := card_event(update, at)) is not None:
-            return [*self._start_subagent(update.loop, at), *self._begin_text(update.loop), card]
+            return
+        known, self._state = self._state, update.state
+        delta = None if known is msgspec.UNSET else delta_of(known, update.state)
+        if delta is None:
+            yield agui_events.StateSnapshot(**stamp, snapshot=update.state)
         else:
-            return []
-        return [*self._start_subagent(update.loop, at), event]
+            yield agui_events.StateDelta(**stamp, delta=delta)
 
     def _on_piece(self, piece: Piece) -> list[agui_events.Event]:
         """A piece that starts a text or reasoning, or continues reasoning."""
         step = self._steps.get(piece.loop)
         if step is None or step.message_id != piece.message_id or self.is_over:
             return []
-        stamp = _stamp(step.at, piece.loop)
         if piece.kind == "text":
             return [*self._begin_text(piece.loop), text_content(piece)]
-        thinking_id, tag = reasoning_id(piece.message_id, piece.index), stamp["subagent_run_id"]
-        thought = agui_events.ReasoningMessageContent(message_id=thinking_id, delta=piece.text, subagent_run_id=tag)
+        stamp, thinking_id = _stamp(step.at, piece.loop), reasoning_id(piece.message_id, piece.index)
+        thought = agui_events.ReasoningMessageContent(
+            message_id=thinking_id, delta=piece.text, subagent_run_id=stamp["subagent_run_id"]
+        )
         if step.thinking == thinking_id:
             return [thought]
         step.thinking, step.has_reasoned = thinking_id, True
@@ -350,112 +340,94 @@ class Translator:
             thought,
         ]
 
-    def _on_block_closed(self, closed: BlockClosed, at: int) -> list[agui_events.Event]:
-        stamp = _stamp(at, closed.loop)
-        if isinstance(closed.block, core.Text):
-            return []
-        if not isinstance(closed.block, core.Thinking):
-            return [*self._begin_text(closed.loop), block_event(closed, at)] if self._shows_blocks else []
-        step = self._steps.get(closed.loop)
-        if step is None or step.thinking is None:
-            return []
-        thinking_id, step.thinking = step.thinking, None
-        return [
-            agui_events.ReasoningMessageEnd(**stamp, message_id=thinking_id),
-            agui_events.ReasoningEnd(**stamp, message_id=thinking_id),
-        ]
+    def _on_block_closed(self, closed: BlockClosed, at: int) -> Iterator[agui_events.Event]:
+        stamp, step = _stamp(at, closed.loop), self._steps.get(closed.loop)
+        if isinstance(closed.block, core.Thinking):
+            if step is not None and step.thinking is not None:
+                thinking_id, step.thinking = step.thinking, None
+                yield agui_events.ReasoningMessageEnd(**stamp, message_id=thinking_id)
+                yield agui_events.ReasoningEnd(**stamp, message_id=thinking_id)
+        elif not isinstance(closed.block, core.Text) and self._shows_blocks:
+            yield from self._begin_text(closed.loop)
+            yield block_event(closed, at)
 
-    def _begin_text(self, loop: LoopId) -> list[agui_events.Event]:
+    def _begin_text(self, loop: LoopId) -> Iterator[agui_events.Event]:
         """The start of the message of a loop's step, if it has not started: with its first text, block or card."""
         step = self._steps.get(loop)
-        if step is None or loop in self._texts:
-            return []
-        self._texts[loop] = step.message_id
-        return [agui_events.TextMessageStart(**_stamp(step.at, loop), message_id=step.message_id, role="assistant")]
+        if step is not None and loop not in self._texts:
+            self._texts[loop] = step.message_id
+            yield agui_events.TextMessageStart(**_stamp(step.at, loop), message_id=step.message_id, role="assistant")
 
-    def _on_message_closed(self, closed: MessageClosed, at: int) -> list[agui_events.Event]:
+    def _on_message_closed(self, closed: MessageClosed, at: int) -> Iterator[agui_events.Event]:
         """The end of a step's text. A cut step without text gets an empty one, if its reasoning was shown."""
         self._models.add(closed.model)
         step = self._steps.get(closed.loop)
-        is_mark_needed = closed.status == "cut" and step is not None and step.has_reasoned
-        begun = self._begin_text(closed.loop) if is_mark_needed else []
+        if closed.status == "cut" and step is not None and step.has_reasoned:
+            yield from self._begin_text(closed.loop)
         self._steps.pop(closed.loop, None)
-        return [*begun, *self._end_text(closed.loop, at, STATUS_METADATA.get(closed.status))]
+        yield from self._end_text(closed.loop, at, STATUS_METADATA.get(closed.status))
 
-    def _end_text(self, loop: LoopId, at: int, metadata: core.JsonObject | None = None) -> list[agui_events.Event]:
-        message_id = self._texts.pop(loop, None)
-        if message_id is None:
-            return []
-        return [agui_events.TextMessageEnd(**_stamp(at, loop), metadata=metadata, message_id=message_id)]
+    def _end_text(self, loop: LoopId, at: int, metadata: core.JsonObject | None = None) -> Iterator[agui_events.Event]:
+        if (message_id := self._texts.pop(loop, None)) is not None:
+            yield agui_events.TextMessageEnd(**_stamp(at, loop), metadata=metadata, message_id=message_id)
 
-    def _on_call_opened(self, opened: CallOpened, at: int) -> list[agui_events.Event]:
+    def _on_call_opened(self, opened: CallOpened, at: int) -> Iterator[agui_events.Event]:
         call, stamp = opened.call, _stamp(at, opened.loop)
         self._open_calls.open(opened)
-        return [
-            *self._end_text(opened.loop, at),
-            agui_events.ToolCallStart(
-                **stamp, tool_call_id=call.call_id, tool_call_name=call.name, parent_message_id=opened.message_id
-            ),
-            *(
-                agui_events.ToolCallArgs(**stamp, tool_call_id=call.call_id, delta=part)
-                for part in split_into_pieces(compact_json(call.input))
-            ),
-            agui_events.ToolCallEnd(**stamp, tool_call_id=call.call_id),
-        ]
+        yield from self._end_text(opened.loop, at)
+        yield agui_events.ToolCallStart(
+            **stamp, tool_call_id=call.call_id, tool_call_name=call.name, parent_message_id=opened.message_id
+        )
+        for part in split_into_pieces(compact_json(call.input)):
+            yield agui_events.ToolCallArgs(**stamp, tool_call_id=call.call_id, delta=part)
+        yield agui_events.ToolCallEnd(**stamp, tool_call_id=call.call_id)
 
-    def _on_call_settled(self, settled: CallSettled, at: int) -> list[agui_events.Event]:
+    def _on_call_settled(self, settled: CallSettled, at: int) -> Iterator[agui_events.Event]:
         result = settled.result
         self._open_calls.settle(result.call_id)
-        events = [*self._start_subagent(result.loop, at), *self._end_subagent(settled, at)]
-        if settled.by_client and not self._shows_input:
-            return events
-        tool_result = agui_events.ToolCallResult(
-            **_stamp(at, result.loop),
-            metadata=outcome_metadata(settled.outcome),
-            message_id=result.id,
-            tool_call_id=result.call_id,
-            content=fit_content(content_to_wire(result.content)),
-            role="tool",
-        )
-        return [*events, tool_result]
+        yield from self._start_subagent(result.loop, at)
+        yield from self._end_subagent(settled, at)
+        if self._shows_input or not settled.by_client:
+            yield agui_events.ToolCallResult(
+                **_stamp(at, result.loop),
+                metadata=outcome_metadata(settled.outcome),
+                message_id=result.id,
+                tool_call_id=result.call_id,
+                content=fit_content(content_to_wire(result.content)),
+                role="tool",
+            )
 
     # --- sub-agents -----------------------------------------------------------------------------------------------
 
-    def _start_subagent(self, loop: LoopId, at: int) -> list[agui_events.Event]:
+    def _start_subagent(self, loop: LoopId, at: int) -> Iterator[agui_events.Event]:
         """The start of a loop's sub-agent, unless it is active already. Precedes the loop's first event."""
         if loop == ROOT or loop in self._subagents:
-            return []
+            return
         self._subagents[loop] = None
         parent = self._open_calls.get(CallId(subagent_of(loop)))
         arguments = {} if parent is None else parent.call.input
         above = None if parent is None else parent.loop
-        return [
-            agui_events.SubagentStarted(
-                timestamp=at,
-                subagent_run_id=subagent_of(loop),
-                name=_text_argument(arguments, "agent") or FORK,
-                description=_text_argument(arguments, "description") or _text_argument(arguments, "task"),
-                parent_subagent_run_id=subagent_run_id(above) if above in self._subagents else None,
-                parent_tool_call_id=subagent_of(loop),
-            )
-        ]
+        yield agui_events.SubagentStarted(
+            timestamp=at,
+            subagent_run_id=subagent_of(loop),
+            name=_text_argument(arguments, "agent") or FORK,
+            description=_text_argument(arguments, "description") or _text_argument(arguments, "task"),
+            parent_subagent_run_id=subagent_run_id(above) if above in self._subagents else None,
+            parent_tool_call_id=subagent_of(loop),
+        )
 
-    def _end_subagent(self, settled: CallSettled, at: int) -> list[agui_events.Event]:
+    def _end_subagent(self, settled: CallSettled, at: int) -> Iterator[agui_events.Event]:
         loop = next((each for each in self._subagents if subagent_of(each) == settled.result.call_id), None)
         if loop is None:
-            return []
+            return
         del self._subagents[loop]
-        subagent_id, text = subagent_of(loop), core.text_of(settled.result.content)
-        end: agui_events.Event
+        yield from self._change_stage(loop, None, at)
+        own_id, text = subagent_of(loop), core.text_of(settled.result.content)
         if settled.outcome == "done":
-            end = agui_events.SubagentFinished(
-                timestamp=at, subagent_run_id=subagent_id, outcome=SubagentSuccess(), result=text
-            )
+            done = SubagentSuccess()
+            yield agui_events.SubagentFinished(timestamp=at, subagent_run_id=own_id, outcome=done, result=text)
         else:
-            end = agui_events.SubagentError(
-                timestamp=at, subagent_run_id=subagent_id, message=text, code=settled.outcome
-            )
-        return [*self._change_stage(loop, None, at), end]
+            yield agui_events.SubagentError(timestamp=at, subagent_run_id=own_id, message=text, code=settled.outcome)
 
 
 class Failure(NamedTuple):
