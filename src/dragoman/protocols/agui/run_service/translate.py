@@ -6,7 +6,7 @@ rules, 16).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -212,19 +212,7 @@ def _attachment(url: str, link: Callable[[str], str]) -> wire.Attachment:
 
 # --- the stream -------------------------------------------------------------------------------------------------------
 
-_OMITTED_EVENTS = (
-    agui_events.Custom,
-    agui_events.ActivitySnapshot,
-    agui_events.SubagentStarted,
-    agui_events.SubagentFinished,
-    agui_events.SubagentError,
-)
-_CALL_EVENTS = (
-    agui_events.ToolCallStart,
-    agui_events.ToolCallArgs,
-    agui_events.ToolCallEnd,
-    agui_events.ToolCallResult,
-)
+_OMITTED_EVENTS = get_args(agui_events.Custom | agui_events.ActivitySnapshot | agui_events.SubagentEvent)
 
 
 class StreamEvent(NamedTuple):
@@ -270,7 +258,12 @@ class RunEvents:
         """The events of a record, in order."""
         if isinstance(record, LoggedEvent):
             self._event_id = wire.EventId(record.seq, -1)
-            self._observe(record)
+            self._cards.feed(record)
+            match record.event:
+                case RunStarted(run_id=run_id) | RunQueued(run_id=run_id) as run if run_id == self._run_id:
+                    self._run_fields["runId"] = run.client_run_id or run.run_id
+                case CallOpened() as opened if is_shown(opened):
+                    self.calls[opened.call.call_id] = opened
         shown = [each for each in map(self._shown, self._events.feed(record)) if each] or self._stopped_in_queue(record)
         sent: list[StreamEvent] = []
         for event in shown:
@@ -283,21 +276,13 @@ class RunEvents:
             self.calls.pop(record.event.result.call_id, None)
         return sent
 
-    def _observe(self, logged: LoggedEvent) -> None:
-        self._cards.feed(logged)
-        match logged.event:
-            case RunStarted(run_id=run_id) | RunQueued(run_id=run_id) as run if run_id == self._run_id:
-                self._run_fields["runId"] = run.client_run_id or run.run_id
-            case CallOpened() as opened if is_shown(opened):
-                self.calls[opened.call.call_id] = opened
-
     def _shown(self, event: agui_events.Event) -> agui_events.Event | None:
         """The event as this stream shows it; None if it does not. Of sub-agents it shows the calls of `is_shown`."""
         if isinstance(event, _OMITTED_EVENTS):
             return None
         if getattr(event, "subagent_run_id", None) is None:
             return event
-        if isinstance(event, _CALL_EVENTS) and event.tool_call_id in self.calls:
+        if isinstance(event, agui_events.ToolEvent) and event.tool_call_id in self.calls:
             return msgspec.structs.replace(event, subagent_run_id=None)
         return None
 
@@ -321,18 +306,19 @@ class RunEvents:
                 return {"type": "TEXT_MESSAGE_CONTENT", "messageId": message_id, "delta": delta, **self._work_fields}
             case agui_events.RunStarted():
                 dropped = logged.dropped_tools if isinstance(logged, RunStarted) else ()
-                return {**_to_builtins(event), **({"metadata": metadata_of(droppedTools=dropped)} if dropped else {})}
-            case agui_events.RunFinished():
-                outcome = _outcome_without_subagents(event)
-                return _to_builtins(msgspec.structs.replace(event, usage=None, outcome=outcome))
+                metadata = {"metadata": metadata_of(droppedTools=dropped)} if dropped else {}
+                return {**msgspec.to_builtins(event), **metadata}
+            case agui_events.RunFinished(outcome=outcome):
+                shown = msgspec.structs.replace(event, usage=None, outcome=_without_subagents(outcome))
+                return {**msgspec.to_builtins(shown)}
             case agui_events.RunError(message=message):
                 error = msgspec.structs.replace(event, usage=None, message=_failure_text(message))
-                return {**_to_builtins(error), **self._run_fields}
+                return {**msgspec.to_builtins(error), **self._run_fields}
             case agui_events.StepStarted(step_name=stage) | agui_events.StepFinished(step_name=stage):
                 entered = {"stage": stage} if isinstance(event, agui_events.StepStarted) else {}
                 self._work_fields = {**self._run_fields, **entered}
-                return {**_to_builtins(event), **self._run_fields}
-        body = {**_to_builtins(event), **self._work_fields}
+                return {**msgspec.to_builtins(event), **self._run_fields}
+        body = {**msgspec.to_builtins(event), **self._work_fields}
         match event:
             case agui_events.TextMessageStart(message_id=message_id):
                 self._texts[message_id] = []
@@ -368,14 +354,9 @@ class RunEvents:
         }
 
 
-def _to_builtins(event: agui_events.Event) -> core.JsonObject:
-    built: core.JsonObject = msgspec.to_builtins(event)
-    return built
-
-
-def _outcome_without_subagents(event: agui_events.RunFinished) -> Outcome | None:
-    """The outcome without references to sub-agents, which this stream does not show."""
-    if not isinstance(event.outcome, Interrupted):
-        return event.outcome
-    interrupts = [msgspec.structs.replace(each, subagent_run_id=None) for each in event.outcome.interrupts]
+def _without_subagents(outcome: Outcome | None) -> Outcome | None:
+    """An outcome without references to sub-agents, which this stream does not show."""
+    if not isinstance(outcome, Interrupted):
+        return outcome
+    interrupts = (msgspec.structs.replace(each, subagent_run_id=None) for each in outcome.interrupts)
     return Interrupted(interrupts=tuple(interrupts))
