@@ -24,17 +24,15 @@ class _PendingCall(msgspec.Struct):
     turn: TurnBuilder
     tool_call: ToolCall
     started_at: datetime
-    permission: ToolCall | None = None
-    """The newest question whether it may run, if that was asked."""
-    permission_count: int = 0
-    question: ToolCall | None = None
-    """The newest question that it asked while it ran."""
-    question_count: int = 0
+    permissions: list[ToolCall] = []
+    """The questions whether it may run."""
+    questions: list[ToolCall] = []
+    """The questions that it asked while it ran."""
 
     def unanswered(self) -> ToolCall | None:
         """Return the question that waits for an answer, if one does."""
-        asked = (self.question, self.permission)
-        return next((each for each in asked if each is not None and each.status == "awaiting_answer"), None)
+        newest = (*self.questions[-1:], *self.permissions[-1:])
+        return next((each for each in newest if each.status == "awaiting_answer"), None)
 
 
 class CallList:
@@ -68,28 +66,28 @@ class CallList:
         """Ask what a call waits for since it was parked, with a question in the same turn."""
         if call.waits_for == "question":
             pending = self._pending[call.call.call_id]
-            pending.question_count += 1
-            question_id = chat.question_id(call.call.call_id, pending.question_count)
-            pending.question, arguments = blocks.question_call(question_id, call.shown().input)
-            pending.turn.add_call(pending.question, arguments)
+            question_id = chat.question_id(call.call.call_id, len(pending.questions) + 1)
+            question, arguments = blocks.question_call(question_id, call.shown().input)
+            pending.questions.append(question)
+            pending.turn.add_call(question, arguments)
         elif call.waits_for == "permission":
             self._request_permission(call)
 
     def _request_permission(self, call: OpenCall) -> None:
         """Ask whether a call may run, with a question in the same turn."""
         pending = self._pending[call.call.call_id]
-        pending.permission_count += 1
-        pending.permission, arguments = blocks.permission_call(call, pending.permission_count)
-        pending.turn.add_call(pending.permission, arguments)
+        question, arguments = blocks.permission_call(call, len(pending.permissions) + 1)
+        pending.permissions.append(question)
+        pending.turn.add_call(question, arguments)
 
     def answer_block(self, answer: AnswerGiven, asked: OpenCall, trusted_tools: Container[str]) -> Block:
         """Return the answer to the newest question about a call; `trusted_tools` are those after the answer."""
         pending = self._pending[answer.call_id]
-        if pending.question is not None and pending.unanswered() is pending.question:
+        if pending.questions and pending.unanswered() is pending.questions[-1]:
             raw = None if answer.result is None else answer.result.raw
-            given = raw.get("answers", []) if isinstance(raw, dict) else []
-            return blocks.answer_block(pending.question.id, asked.shown().input, given)
-        question, arguments = blocks.permission_call(asked, pending.permission_count)
+            answers = raw.get("answers", []) if isinstance(raw, dict) else []
+            return blocks.answer_block(pending.questions[-1].id, asked.shown().input, answers)
+        question, arguments = blocks.permission_call(asked, len(pending.permissions))
         is_trusted = asked.call.name in trusted_tools and not asked.is_repeat
         label = blocks.PERMISSION_OPTIONS[int(is_trusted) if answer.granted else 2]
         answers = [{"question": blocks.permission_question(asked), "labels": [label], "custom": answer.reason}]
@@ -164,13 +162,13 @@ class CallList:
                 continue
             call_id, loop = call.call.call_id, chat.public_loop_id(call.loop)
             if call.kind == "question" and call.keeps_answer:
-                question_id = chat.question_id(call_id, self._pending[call_id].question_count)
+                question_id = chat.question_id(call_id, len(self._pending[call_id].questions))
                 questions[call_id] = ref = QuestionRef(loop, question_id, None)
             elif call.kind == "question":
                 questions[call_id] = None
                 ref = QuestionRef(loop, chat.public_call_id(call_id), None)
             else:
-                question_id = chat.permission_id(call_id, self._pending[call_id].permission_count)
+                question_id = chat.permission_id(call_id, len(self._pending[call_id].permissions))
                 question = blocks.permission_question(call)
                 ref = QuestionRef(loop, question_id, question, call.is_repeat or msgspec.UNSET)
                 questions[call_id] = ref

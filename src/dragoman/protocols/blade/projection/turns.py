@@ -117,18 +117,17 @@ class TurnBuilder:
         data = {"tool_call_id": call.id, "result": result, "status": status, "duration_ms": duration_ms}
         self._patch("tool_result", data)
 
-    def set_call_status(self, call: ToolCall, status: CallStatus, ref: QuestionRef | None = None) -> None:
+    def set_call_status(self, call: ToolCall, status: CallStatus, ref: QuestionRef | None, **extension: Json) -> None:
         """Set the status of a call, and the question that it waits for."""
         call.status, call.pending_question_ref = status, ref
-        self._patch("set_tool_status", {"tool_call_id": call.id, "status": status, "pending_question_ref": ref})
+        data = {"tool_call_id": call.id, "status": status, "pending_question_ref": ref}
+        self._patch("set_tool_status", {**data, **extension})
 
     def cancel_call(self, call: ToolCall, started_at: datetime, logged: LoggedEvent) -> None:
         """Cancel a call. Its duration is an extension of the patch."""
         self._settled.append((logged.seq, call))
-        duration_ms = ms_between(started_at, logged.at)
-        call.status, call.pending_question_ref, call.duration_ms = "cancelled", None, duration_ms
-        data = {"tool_call_id": call.id, "status": "cancelled", "pending_question_ref": None}
-        self._patch("set_tool_status", {**data, "duration_ms": duration_ms})
+        call.duration_ms = ms_between(started_at, logged.at)
+        self.set_call_status(call, "cancelled", None, duration_ms=call.duration_ms)
 
     def cancel_calls_settled_elsewhere(self, state: SessionState) -> None:
         """Show as cancelled what ended on another branch (`core.branches`)."""
