@@ -387,7 +387,7 @@ def test_a_users_profile_is_set_without_a_server(tmp_path: Path) -> None:
         (("keys", "create", "--name", "x", "--expires", "2020-01-01"), 1, "a key must expire in the future"),
         (("keys", "create", "--name", "x", "--expires", "²"), 2, "--expires: expected a number of days"),
         (("keys", "create", "--name", "x", "--tokens-per-day", "-1"), 1, "-1"),
-        (("keys", "limit", "x"), 1, "nothing to change: "),
+        (("keys", "limit", "x"), 2, "nothing to change: "),
         (("keys", "limit", "x", "--tokens-per-day", "1"), 1, "contains no data: "),
         (("keys", "rotate", "secrets.key"), 1, "contains no data: "),
         (("keys", "rotate", "other.key"), 2, "is not one of 'secrets.key', 'links.key'"),
@@ -410,6 +410,7 @@ def test_a_users_profile_is_set_without_a_server(tmp_path: Path) -> None:
         (("sessions", "list", "--url", "http://127.0.0.1:1"), 1, "127.0.0.1:1"),
         (("sessions", "list", "--protocol", "none"), 2, "'none' is not one of"),
         (("chat", "http://127.0.0.1:99999", "-m", "hello"), 1, "99999"),
+        (("chat", "http://nowhere.invalid", "-m", "hello"), 1, "Check the address"),
         (("init", "/dev/null/app.py"), 1, "/dev/null"),
         (("keys", "list"), 1, "contains no data: "),
         (
@@ -472,6 +473,8 @@ def test_help_names_every_setting_and_its_default() -> None:
             assert setting.flag in text
     assert "--auth / --no-auth" in text
     assert "[8000]" in text
+    assert "--synchronous [full|normal] " in text, "a setting with few values names them"
+    assert "--cors-origins VALUE,... " in text, "a list says how its values are separated"
 
 
 @pytest.mark.parametrize("command", [(), ("serve",), ("keys",), ("keys", "create"), ("config", "show")])

@@ -201,6 +201,17 @@ async def test_in_a_pipe_a_question_stays_pending_and_the_exit_code_says_so(
     )
 
 
+async def test_images_that_are_given_as_options_are_sent_without_a_text(
+    socket_server: SocketServer, tmp_path: Path
+) -> None:
+    (tmp_path / "dot.png").write_bytes(a_png())
+    async with at_terminal(tmp_path, *chat(socket_server, "--image", "dot.png")) as user:
+        assert await user.code() == 0
+        assert "/help" not in user.screen_text
+    async with at_terminal(tmp_path, *chat(socket_server, "--last", "--plain")) as user:
+        await user.until("> [image: image/png")
+
+
 @pytest.mark.parametrize("protocol", ["aap", "blade"])
 async def test_a_first_message_that_is_refused_leaves_no_conversation(
     protocol: str, socket_server: SocketServer, tmp_path: Path

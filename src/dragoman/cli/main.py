@@ -128,7 +128,7 @@ PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade", "openai", "open
 @click.option("--session", metavar="ID", default="", help="continue this conversation")
 @click.option("--last", is_flag=True, help="continue the last conversation with this server")
 @click.option("-m", "--message", metavar="TEXT", default="", help="send this message, print the answer, and exit")
-@click.option("--image", "images", metavar="PATH", multiple=True, help="image to attach to --message")
+@click.option("--image", "images", metavar="PATH", multiple=True, help="image to send, with --message or without")
 @click.option(
     "-y", "--yes", is_flag=True, help="allow all tools without asking, except for calls that may have run already"
 )
@@ -403,7 +403,7 @@ def keys_limit(which: str, tokens_per_day: int | None, tokens_per_month: int | N
     from dragoman.server.admin_socket import LimitKey
 
     if tokens_per_day is None and tokens_per_month is None:
-        raise CliError("nothing to change: give --tokens-per-day, --tokens-per-month or both")
+        raise CliUsageError("nothing to change: give --tokens-per-day, --tokens-per-month or both")
     request = LimitKey(which=which, tokens_per_day=tokens_per_day, tokens_per_month=tokens_per_month)
     key = _send_admin_request(load_settings(flags).settings, request).keys[0]
     click.echo(f"key {key.key_id} ({key.name}, {key.masked}): tokens {key.token_limits}")

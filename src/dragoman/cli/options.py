@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
@@ -48,10 +48,23 @@ def _flag(setting: SettingInfo) -> Callable[[F], F]:
     name = f"{setting.flag}/--no-{setting.flag[2:]}" if is_switch else setting.flag
     default = "" if setting.default in (None, ()) else f"  [{as_toml(setting.default)}]"
     text = setting.description.replace("`", "")
-    metavar = None if is_switch else "VALUE"
     return click.option(
-        name, setting.name, default=None, help=text + default, metavar=metavar, cls=SettingFlag, setting=setting
+        name,
+        setting.name,
+        default=None,
+        help=text + default,
+        metavar=_metavar(setting),
+        cls=SettingFlag,
+        setting=setting,
     )
+
+
+def _metavar(setting: SettingInfo) -> str:
+    """What stands for the value in the help: all values if there are few, as in click's own choices."""
+    kind = get_origin(setting.type)
+    if kind is Literal:
+        return f"[{'|'.join(get_args(setting.type))}]"
+    return "VALUE,..." if kind is tuple else "VALUE"
 
 
 def load_settings(flags: Mapping[str, object]) -> LoadedSettings:

@@ -326,7 +326,7 @@ def _relative(path: Path) -> str:
 def _print_failure(reason: str, *, is_serving: bool) -> None:
     log.error(reason)
     state = "the last version is still served" if is_serving else "nothing is served"
-    log.error(state, hint="mend it and save a file")
+    log.error(state, hint="fix the error and save the file")
 
 
 class ConsoleFile:

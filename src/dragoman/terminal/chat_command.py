@@ -61,7 +61,7 @@ def run_chat(options: ChatOptions) -> int:
         CommandError: the server or the conversation does not exist, or a request failed.
     """
     check_reachable(options.url)
-    is_interactive = sys.stdin.isatty() and not options.message and not options.is_json
+    is_interactive = sys.stdin.isatty() and not (options.message or options.images or options.is_json)
     keyboard = Keyboard(options.state_folder / HISTORY_FILE) if is_interactive else None
     screen = JsonLinesScreen(sys.stdout, sys.stderr) if options.is_json else screen_for(is_plain=options.is_plain)
     try:

@@ -70,6 +70,6 @@ def check_reachable(url: str) -> None:
         socket.create_connection((address.hostname or "", port), timeout=CONNECT_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise CommandError(
-            f"no server answers at {url}: {reason}. Start one with: dragoman serve --first-key"
-        ) from error
+        is_local = is_loopback(address.hostname or "")
+        advice = "Start one with: dragoman serve --first-key" if is_local else "Check the address"
+        raise CommandError(f"no server answers at {url}: {reason}. {advice}") from error
