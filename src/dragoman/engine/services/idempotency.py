@@ -28,7 +28,7 @@ class IdempotencyKey(NamedTuple):
     Args:
         name: the key; unique for each owner.
         fingerprint: a digest of the request, to detect another request with the same key.
-        lasts: keep it as long as the session, not for a day or a little longer. For a client's own id of a run.
+        lasts: keep it as long as the session, not for `IDEMPOTENCY_RETENTION`. For a client's own id of a run.
     """
 
     name: str

@@ -18,7 +18,7 @@ from dragoman.protocols.kit.multipart import Part, read_form
 
 BODY_TIMEOUT_S = 60.0
 """How long a body may take to arrive."""
-FORM_OVERHEAD_LIMIT = 64 * 1024
+MAX_FORM_OVERHEAD_BYTES = 64 * 1024
 """Bytes that a form may have besides its files."""
 _PLAIN_CODINGS = frozenset({"", "identity", "utf-8"})
 """Values of `Content-Encoding` that change nothing. `utf-8` is a mistake that some clients make."""
@@ -96,7 +96,7 @@ async def read_form_body(request: Request, limit: int) -> list[Part]:
 
     Raises InvalidForm, and what `read_body` raises.
     """
-    body = await read_body(request, limit + FORM_OVERHEAD_LIMIT)
+    body = await read_body(request, limit + MAX_FORM_OVERHEAD_BYTES)
     return read_form(header(request.scope, b"content-type") or "", body)
 
 

@@ -25,12 +25,12 @@ from dragoman.protocols.kit.endpoints import Handlers, endpoint, query
 from dragoman.protocols.kit.errors import BodyTooLarge
 from dragoman.protocols.kit.multipart import InvalidForm, Part
 
-FILE_LIMIT = 10 * 1024 * 1024
+MAX_FILE_BYTES = 10 * 1024 * 1024
 LIST_LIMIT = 500
 """How many of a user's images are listed."""
 CLOSE = {"Connection": "close"}
 """Headers of a response to a body that was not read to its end."""
-AUDIO_LIMIT_MESSAGE = f"a recording must have at most {FILE_LIMIT} bytes"
+AUDIO_LIMIT_MESSAGE = f"a recording must have at most {MAX_FILE_BYTES} bytes"
 SAFE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Cache-Control": f"private, max-age={LIFETIME_S}",
@@ -111,7 +111,7 @@ class Files(Handlers):
         """
         owner = principal.user
         try:
-            parts = await read_form_body(request, FILE_LIMIT)
+            parts = await read_form_body(request, MAX_FILE_BYTES)
         except BodyTooLarge:
             raise _too_large(CLOSE) from None
         except InvalidForm as error:
@@ -129,7 +129,7 @@ class Files(Handlers):
         declared = (file.content_type or "").partition(";")[0].strip().lower()
         if not file.content:
             raise Problem(422, "AGENT_ATTACHMENT_EMPTY", "the file is empty")
-        if len(file.content) > FILE_LIMIT:
+        if len(file.content) > MAX_FILE_BYTES:
             raise _too_large()
         if declared not in EXTENSIONS or sniff_image_type(file.content) != declared:
             kinds = ", ".join(EXTENSIONS)
@@ -202,13 +202,13 @@ class Files(Handlers):
         A form with one WAV file in the field `file`.
         """
         try:
-            parts = await read_form_body(request, FILE_LIMIT)
+            parts = await read_form_body(request, MAX_FILE_BYTES)
         except BodyTooLarge:
             raise Problem(400, "AGENT_AUDIO_TOO_LARGE", AUDIO_LIMIT_MESSAGE, headers=CLOSE) from None
         except InvalidForm as error:
             raise Problem(400, "AGENT_AUDIO_UNSUPPORTED_FORMAT", str(error)) from error
         audio = _require_single_file(parts, "AGENT_AUDIO_UNSUPPORTED_FORMAT", 400).content
-        if len(audio) > FILE_LIMIT:
+        if len(audio) > MAX_FILE_BYTES:
             raise Problem(400, "AGENT_AUDIO_TOO_LARGE", AUDIO_LIMIT_MESSAGE)
         data_size = wav_data_size(audio) if audio else 0
         if data_size is None:
@@ -233,5 +233,5 @@ def _require_single_file(parts: list[Part], code: str, status: int) -> Part:
 
 
 def _too_large(headers: Mapping[str, str] | None = None) -> Problem:
-    message = f"a file must have at most {FILE_LIMIT} bytes"
+    message = f"a file must have at most {MAX_FILE_BYTES} bytes"
     return Problem(413, "AGENT_ATTACHMENT_TOO_LARGE", message, headers=headers)
