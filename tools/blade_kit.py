@@ -47,11 +47,13 @@ def main() -> int:
 
 
 def python_3_12() -> str | None:
-    """This Python if it is 3.12, or one on the path or of pyenv. No other version can install all releases."""
-    if sys.version_info[:2] == (3, 12):
-        return sys.executable
+    """Python 3.12: this one, or one on the path or of pyenv. No other version can install all releases."""
     pyenv = sorted(Path.home().glob(".pyenv/versions/3.12.*/bin/python"))
-    return next(filter(None, map(shutil.which, ["python3.12", *map(str, pyenv)])), None)
+    for candidate in filter(None, map(shutil.which, [sys.executable, "python3.12", *map(str, pyenv)])):
+        check = [candidate, "-c", "import sys; sys.exit(sys.version_info[:2] != (3, 12))"]  # pyenv's shims may fail
+        if subprocess.run(check, check=False, stderr=subprocess.DEVNULL).returncode == 0:
+            return candidate
+    return None
 
 
 if __name__ == "__main__":
