@@ -141,10 +141,10 @@ async def test_the_javascript_client_does_the_same(socket_server: SocketServer, 
 @pytest.mark.parametrize(
     ("scenario", "more"),
     [
-        ("aiSdk", {"approved": "So: stamped paid.", "error": "no coffee"}),
+        ("aiSdk", {"approved": "So: stamped paid.", "error": "no coffee", "loops": ["got it", "got it"]}),
         (
             "openResponses",
-            {"error": "no agent named 'nix' is served here; there are 'rehearsal', 'rehearsal-bare'"},
+            {"json": {"x": 3}, "error": "no agent named 'nix' is served here; there are 'rehearsal', 'rehearsal-bare'"},
         ),
     ],
 )

@@ -273,8 +273,9 @@ async def test_an_answer_that_has_to_match_a_schema_is_repeated_or_fails(alice: 
     wanted = {"format": {"type": "json_schema", "name": "p", "schema": schema}}
     fits = await alice.respond(script({"say": '{"x": 1}'}), text=wanted)
     assert (fits["status"], text_of(fits), fits["text"]) == ("completed", '{"x": 1}', wanted)
-    wrong = await alice.respond(script({"say": "no"}), text={"format": {"type": "json_object"}})
-    assert (wrong["status"], wrong["error"]["code"]) == ("failed", "invalid_output")
+    for kind in ("json_object", "json_schema"):  # without a schema: any object
+        wrong = await alice.respond(script({"say": "no"}), text={"format": {"type": kind}})
+        assert (wrong["status"], wrong["error"]["code"]) == ("failed", "invalid_output")
 
 
 @requirement("openai:output:schema", "openai:request:refused", "openai:abuse:sizes")

@@ -227,10 +227,37 @@ def _block(part: requests.Part, path: str) -> core.InputBlock:
             raise InvalidParameter("missing_required_parameter", "expected a URL or the data", path)
 
 
+def without_resent(
+    items: Sequence[InputItem], calls: Collection[CallId], turn: Sequence[core.Message]
+) -> tuple[InputItem, ...]:
+    """The items without those before the last answer to one of `calls` that the turn already has.
+
+    The tool loops of the AI SDK name the same conversation or response at every step, and send the whole turn again.
+    """
+    results = {each.call_id for each in turn if isinstance(each, core.ToolMessage)}
+    said = [(type(each), each.content) for each in turn]
+    kept = list(items)
+    end = max(index for index, item in enumerate(items) if _answers_one_of(item, calls))
+    for index, item in enumerate(items[:end]):
+        if isinstance(item, requests.Message):
+            content = content_from(item.content, f"input[{index}]")
+            sent = (core.UserMessage, content) if item.role == "user" else (core.SystemMessage, core.text_of(content))
+            is_known = sent in said
+        else:
+            is_known = _answers_one_of(item, results)
+        if is_known:
+            kept[index] = requests.OtherItem()
+    return tuple(kept)
+
+
 def answers_any(items: Sequence[InputItem], calls: Collection[CallId]) -> bool:
     """Whether a history answers one of these calls."""
-    answers = (_answer(item, "input") for item in items) if calls else ()
-    return any(answer is not None and answer.call_id in calls for answer in answers)
+    return bool(calls) and any(_answers_one_of(item, calls) for item in items)
+
+
+def _answers_one_of(item: InputItem, calls: Collection[CallId]) -> bool:
+    answer = _answer(item, "input")
+    return answer is not None and answer.call_id in calls
 
 
 def has_agent_items(items: Sequence[InputItem]) -> bool:
@@ -320,4 +347,6 @@ def _parameters(fields: CreateResponse) -> core.JsonObject:
 def _output_schema(fields: CreateResponse) -> core.Json:
     """The schema that the answer has to match; None if it is free text."""
     wanted = fields.text.format or {}
-    return {"type": "object"} if wanted.get("type") == "json_object" else wanted.get("schema")
+    if wanted.get("type") not in ("json_object", "json_schema"):
+        return None
+    return wanted.get("schema") or {"type": "object"}

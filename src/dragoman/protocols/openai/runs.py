@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from functools import partial
 from typing import NamedTuple
 
+from dragoman.core import content as core
 from dragoman.core.branches import BranchPoint, shown_events
 from dragoman.core.events import Branched, LoggedEvent, RunStarted, RunStopped
 from dragoman.core.ids import RunId, UserId
@@ -227,7 +228,10 @@ class Runs:
             point = point._replace(session=session)
         stack.enter_context(self._engine.lease(session))
         await self.abandoned.until_stopped(session)
-        given = inputs.new_input(items, point.start, tuple(session.state.answerable_calls()))
+        waiting = tuple(session.state.answerable_calls())
+        if not point.start and inputs.answers_any(items, waiting):
+            items = inputs.without_resent(items, waiting, await self._newest_turn(session))
+        given = inputs.new_input(items, point.start, waiting)
         if not given.messages and not given.answers:
             raise InvalidParameter("nothing_new", "expected a message of the user or an answer", "input")
         return await self._start_run(request, point, given)
@@ -250,6 +254,12 @@ class Runs:
             await session.until_durable(result.seq)
             return RunHandle(session, RunId(session.state.session_id), 0, request=submit)
         return RunHandle(session, result.run_id, result.seq, bool(given.answers), is_new=True)
+
+    async def _newest_turn(self, session: SessionView) -> Sequence[core.Message]:
+        """The messages of the turn whose calls wait."""
+        history, newest = self._engine.history, session.state.last_run_seq
+        turn = await history.turn_at(session, newest) if newest else None
+        return () if turn is None else await history.messages(session, turn.first.first_seq)
 
     async def branch_after(self, handle: RunHandle) -> BranchPoint:
         """Where a branch after a run begins. Raises SessionBusy."""

@@ -8,7 +8,7 @@ const { default: OpenAI } = await load('openai', 'openai6')
 const { zodTextFormat } = await load('openai/helpers/zod', 'openai6/helpers/zod')
 const { createOpenAI } = await load('@ai-sdk/openai', 'ai6-openai')
 const { createOpenResponses } = await load('@ai-sdk/open-responses', 'ai6-open-responses')
-const { generateText, jsonSchema, stepCountIs, streamText, tool } = await load('ai', 'ai6')
+const { generateText, jsonSchema, Output, stepCountIs, streamText, tool } = await load('ai', 'ai6')
 const script = (...steps) => JSON.stringify({ script: steps })
 const client = new OpenAI({ baseURL: url, apiKey, maxRetries: 0 })
 const pick = { type: 'function', name: 'pick', parameters: { type: 'object', properties: {} }, strict: false }
@@ -67,6 +67,8 @@ async function turns(model, options) {
   return seen
 }
 
+const steps = script({ call: { name: 'pick' } }, { call: { name: 'pick' } }, { say: 'got {result}' })
+
 const own = {
   tools: {
     pick: tool({ inputSchema: jsonSchema({ type: 'object', properties: {} }), execute: async () => 'it' }),
@@ -77,6 +79,14 @@ async function aiSdk() {
   const provider = createOpenAI({ baseURL: url, apiKey })
   const model = provider.responses('rehearsal')
   const seen = await turns(model, own)
+  const first = await generateText({ model, prompt: 'first' })
+  const created = await client.conversations.create()
+  const places = [{ conversation: created.id }, { previousResponseId: first.providerMetadata.openai.responseId }]
+  seen.loops = []
+  for (const openai of places) {
+    const options = { stopWhen: stepCountIs(5), providerOptions: { openai }, ...own }
+    seen.loops.push((await generateText({ model, prompt: steps, ...options })).text)
+  }
   const messages = [{ role: 'user', content: stamps }]
   const asked = await generateText({ model, messages })
   const request = asked.content.find((part) => part.type === 'tool-approval-request')
@@ -95,6 +105,8 @@ async function aiSdk() {
 async function openResponses() {
   const provider = createOpenResponses({ name: 'dragoman', url: `${url}/responses`, apiKey })
   const seen = await turns(provider('rehearsal'), own)
+  const prompt = script({ say: '{"x": 3}' })
+  seen.json = (await generateText({ model: provider('rehearsal'), prompt, output: Output.json() })).output
   try {
     await generateText({ model: provider('nix'), prompt: 'x', maxRetries: 0 })
   } catch (error) {
