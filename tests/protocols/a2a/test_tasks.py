@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from dragoman.protocols.a2a import tasks as module
+from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, script
 from tests.protocols.a2a.client import A2aClient, Dialect, Json, error_of, message, said, state_of
 from tests.protocols.aap.client import user
@@ -103,6 +105,25 @@ async def test_a_message_to_a_working_context_waits_its_turn(alice: A2aClient) -
         -32004,
         "UNSUPPORTED_OPERATION",
     )
+
+
+@requirement("a2a:send:queue", "a2a:task:history")
+async def test_a_large_file_that_waits_its_turn_is_in_the_history_as_it_was_sent(alice: A2aClient) -> None:
+    file = {"raw": b64encode(b"%PDF" + bytes(100_000)).decode(), "mediaType": "application/pdf", "filename": "a.pdf"}
+    sent = [{"text": "hello", "mediaType": "text/plain"}, file]
+    first = await alice.open(SLOW)
+    await first.until_text("one ")
+    context = first.events[0]["task"]["contextId"]
+    second = await alice.open(sent, contextId=context)
+    await second.next()
+    assert second.events[0]["task"]["history"][0]["parts"] == sent
+    assert (await alice.get(second.task_id))["history"][0]["parts"] == sent
+    third = asyncio.create_task(alice.send(sent, contextId=context))
+    async with asyncio.timeout(DEADLINE_S):
+        while (await alice.list(contextId=context))["totalSize"] < 3:
+            pass
+    await alice.cancel(first.task_id)
+    assert (await third)["history"][0]["parts"] == sent
 
 
 @requirement("a2a:send:queue", "a2a:send:task-id")

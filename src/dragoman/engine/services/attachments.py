@@ -15,7 +15,7 @@ import structlog
 
 from dragoman.core.blob_ref import BlobRef, blob_ref_for, parse_blob_ref
 from dragoman.core.content import File, Image, Message, UserMessage
-from dragoman.core.events import Event, LoggedEvent, MessageAdded
+from dragoman.core.events import Event, LoggedEvent, MessageAdded, RunQueued, RunStarted
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Decision, Result, UserInput
 from dragoman.core.uploads import UPLOAD_SCHEME as UPLOAD
@@ -69,12 +69,22 @@ class Attachments:
         return [await self._restore_one(session_id, message, with_uploads) for message in messages]
 
     async def restore_event(self, session_id: SessionId, logged: LoggedEvent) -> LoggedEvent:
-        """An event with its message as it was sent."""
-        if not isinstance(logged.event, MessageAdded):
-            return logged
-        (message,) = await self.restore(session_id, (logged.event.message,))
-        is_whole = message is logged.event.message
-        return logged if is_whole else msgspec.structs.replace(logged, event=MessageAdded(message=message))
+        """An event with its messages as they were sent."""
+        event: MessageAdded | RunQueued | RunStarted
+        match logged.event:
+            case MessageAdded(message=message):
+                (restored,) = await self.restore(session_id, (message,))
+                if restored is message:
+                    return logged
+                event = MessageAdded(message=restored)
+            case RunQueued(inputs=inputs) | RunStarted(inputs=inputs) as begun:
+                messages = await self.restore(session_id, inputs)
+                if messages is inputs:
+                    return logged
+                event = msgspec.structs.replace(begun, inputs=tuple(messages))
+            case _:
+                return logged
+        return msgspec.structs.replace(logged, event=event)
 
     async def delete_for_session(self, session_id: SessionId, owner: UserId) -> None:
         """Delete all attachments of a session, and what its owner uploaded for it."""

@@ -402,6 +402,8 @@ class TaskFold:
 
     def _add_message(self, message: UserMessage) -> None:
         self._has_input = True
+        if message.id in self._messages:  # it was queued, and enters the history now
+            return
         content = (core.Text(message.content),) if isinstance(message.content, str) else message.content
         self._messages[message.id] = wire.Message(
             message_id=message.client_id or message.id,
