@@ -83,7 +83,7 @@ REQUIREMENTS = (
     Requirement(
         "mcp:result:content", "Text, structured content and the session's handle are in every result", "mcp §5.2"
     ),
-    Requirement("mcp:result:blocks", "Images are content, or links; data is JSON", "mcp §5.2"),
+    Requirement("mcp:result:blocks", "Images and files are content, or links; data is JSON", "mcp §5.2"),
     Requirement("mcp:result:status", "Stop reasons become a status", "mcp §5.2; shared rules, 24"),
     Requirement("mcp:result:hidden", "Thinking, tool calls and internal errors are in no result", "mcp §5.2"),
     # --- progress -----------------------------------------------------------------------------------------------------

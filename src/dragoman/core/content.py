@@ -65,11 +65,13 @@ class File(msgspec.Struct, frozen=True, tag="file"):
     name: str | None = None
 
 
-def file_of(url: str, media_type: str, name: str | None = None) -> File:
-    """A file, marked as audio or video according to its media type."""
-    kinds: dict[str, Literal["audio", "video", "file"]] = {"audio": "audio", "video": "video"}
-    media = kinds.get(media_type.partition("/")[0].lower(), "file")
-    return File(url=url, media=media, media_type=media_type, name=name)
+def image_or_file(url: str, media_type: str, name: str | None = None) -> Image | File:
+    """An image or a file, according to its media type. Audio and video are marked."""
+    kind = media_type.partition("/")[0].lower()
+    if kind == "image":
+        return Image(url, name)
+    kinds: dict[str, Literal["audio", "video"]] = {"audio": "audio", "video": "video"}
+    return File(url=url, media=kinds.get(kind, "file"), media_type=media_type, name=name)
 
 
 class Data(msgspec.Struct, frozen=True, tag="data"):

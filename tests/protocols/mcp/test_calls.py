@@ -3,11 +3,14 @@
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from dragoman import File, Run, Text, agent
+from dragoman.core.content import Block
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, calls, script
 from tests.protocols.mcp.client import FORMS, NEW, TASKS, CallStream, Json, McpClient
@@ -139,6 +142,34 @@ async def test_images_and_data_are_part_of_the_result(alice: McpClient) -> None:
         {"type": "text", "text": '{"a":1}'},
     ]
     assert result["structuredContent"]["data"] == [{"a": 1}]
+
+
+@requirement("mcp:call:files", "mcp:result:blocks")
+async def test_files_that_an_agent_gives_are_content_and_audio_reaches_it_as_audio(tmp_path: Path) -> None:
+    @agent(images=True)
+    async def mirror(run: Run) -> AsyncIterator[Block]:
+        assert run.message is not None
+        for block in run.message.content:
+            yield Text(block.media) if isinstance(block, File) else Text("no file")
+            if not isinstance(block, str):
+                yield block
+
+    async with running_server(tmp_path, agents=[mirror]) as server:
+        alice = McpClient(server.connection, server.key("alice"))
+        await alice.initialize()
+        files = [
+            {"mime_type": "audio/wav", "data": "UklGRg=="},
+            {"mime_type": "application/pdf", "data": "JVBERg==", "name": "the report.pdf"},
+            {"mime_type": "text/csv", "data": "MQ=="},
+        ]
+        content = (await alice.call("these", files=files, more={"name": "mirror"}))["content"]
+    pdf = {"uri": "file:///the%20report.pdf", "mimeType": "application/pdf", "blob": "JVBERg=="}
+    assert content[0] == {"type": "text", "text": "no filetheseaudiofilefile"}
+    assert content[1:-1] == [
+        {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"},
+        {"type": "resource", "resource": pdf},
+        {"type": "resource", "resource": {"uri": "file:///file", "mimeType": "text/csv", "blob": "MQ=="}},
+    ]
 
 
 @requirement("mcp:result:status", "mcp:result:hidden")

@@ -106,8 +106,7 @@ def _block_of(part: wire.Part, path: str) -> core.Text | core.Image | core.File:
     url = str(part.url) if part.raw is msgspec.UNSET else f"data:{part.media_type};base64,{part.raw}"
     if not url.lower().startswith(("https://", "data:")):
         raise ContentTypeNotSupported(f"{path}: expected an https URL")
-    is_image, name = part.media_type.lower().startswith("image/"), part.filename or None
-    return core.Image(url, name) if is_image else core.file_of(url, part.media_type, name)
+    return core.image_or_file(url, part.media_type, part.filename or None)
 
 
 def answers_of(message: wire.Message) -> tuple[Answer, ...]:

@@ -62,7 +62,7 @@ def _block(part: JsonObject, path: str) -> core.InputBlock | None:
     if not url.startswith(("https:", "data:")):
         raise InvalidBody("a file's url must begin with https: or data:", f"{path}.url")
     name = _text(part, "filename", path) if part.get("filename") is not None else None
-    return core.Image(url, name) if media_type.startswith("image/") else core.file_of(url, media_type, name)
+    return core.image_or_file(url, media_type, name)
 
 
 def _text(part: JsonObject, name: str, path: str) -> str:

@@ -7,6 +7,7 @@ result has no place for is left out: thinking, tool calls, sub-agents, plans, ca
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
+from urllib.parse import quote
 
 from dragoman.core import content as core
 from dragoman.core.answers import compact_json
@@ -34,8 +35,8 @@ from dragoman.protocols.mcp import wire
 PROTOCOL = "mcp"
 SAID_CHARS = 200
 """How much of what the agent said last a progress message shows."""
-IMAGE_LIMIT = 1024 * 1024
-"""Bytes of an image in a result."""
+FILE_LIMIT = 1024 * 1024
+"""Bytes of an image or another file in a result."""
 POLL_INTERVAL_MS = 2000
 """How often a client asks for a task."""
 MARKDOWN_LIMIT = 1024 * 1024
@@ -138,14 +139,13 @@ def user_input(arguments: wire.Arguments, spec: AgentSpec) -> UserInput:
 
 
 def _file_of(file: wire.FileArgument, path: str) -> core.Image | core.File:
-    if (file.data is None) == (file.url is None):
+    if bool(file.data) == bool(file.url):
         raise Invalid("a file must have either data or url", path=path)
-    if file.url is not None and not file.url.lower().startswith("https://"):
+    if file.url and not file.url.lower().startswith("https://"):
         raise Invalid("the URL of a file must begin with https://", path=path)
-    url = file.url or f"data:{file.mime_type};base64,{file.data}"
-    if file.mime_type.lower().startswith("image/"):
-        return core.Image(url, file.name)
-    return core.File(url, media_type=file.mime_type, name=file.name)
+    return core.image_or_file(
+        file.url or f"data:{file.mime_type};base64,{file.data}", file.mime_type, file.name or None
+    )
 
 
 # --- a turn as a result -----------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class TurnSummary:
         """The end of the turn's last run; None in `over` if a newer message ended the turn."""
         self.usage = core.Usage()
         self.texts: list[str] = []
-        self.images: list[core.Image | core.File] = []
+        self.files: list[core.Image | core.File] = []
         self.data: list[JsonObject] = []
         self.said = ""
         """What the agent said last: in its newest message with words."""
@@ -226,7 +226,7 @@ class TurnSummary:
             self.texts.append(text)
         for block in () if isinstance(message.content, str) else message.content:
             if isinstance(block, core.Image | core.File):
-                self.images.append(block)
+                self.files.append(block)
             elif isinstance(block, core.Data):
                 self.data.append(block.data)
 
@@ -282,7 +282,7 @@ def turn_result(
         error=error,
         usage=wire.CallUsage(input_tokens=turn.usage.input_tokens, output_tokens=turn.usage.output_tokens),
     )
-    blocks = [_image_block(each, has_links) for each in turn.images]
+    blocks = [_file_block(each, has_links) for each in turn.files]
     blocks += [_text_block(compact_json(each)) for each in turn.data]
     if status == "input_required":
         blocks.append(_text_block(_how_to_answer(calls, approve_at)))
@@ -332,17 +332,20 @@ def _text_block(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _image_block(block: core.Image | core.File, has_links: bool) -> JsonObject:
-    found = core.parse_data_uri(block.url)
-    name = (block.name if isinstance(block, core.File) else None) or "file"
+def _file_block(block: core.Image | core.File, has_links: bool) -> JsonObject:
+    found, name = core.parse_data_uri(block.url), block.name or "file"
     if found is None:
         if has_links and block.url.startswith("https://"):
             return {"type": "resource_link", "uri": block.url, "name": name}
         return _text_block(block.url)
     media_type, size = media_type_of(block), len(found.data) * 3 // 4
-    if not media_type.startswith("image/") or size > IMAGE_LIMIT:
+    if size > FILE_LIMIT:
         return _text_block(f"[{name} {media_type}, {size} bytes: see the conversation]")
-    return {"type": "image", "data": found.data, "mimeType": media_type}
+    kind = media_type.partition("/")[0].lower()
+    if kind in ("image", "audio"):
+        return {"type": kind, "data": found.data, "mimeType": media_type}
+    uri = f"file:///{quote(name)}"  # tells hosts its name; there is nothing to read
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": media_type, "blob": found.data}}
 
 
 def _how_to_answer(calls: Iterable[wire.PendingCall], approve_at: str) -> str:
