@@ -172,6 +172,34 @@ async def test_files_that_an_agent_gives_are_content_and_audio_reaches_it_as_aud
     ]
 
 
+@requirement("mcp:call:files", "mcp:call:options")
+async def test_members_that_a_model_leaves_empty_count_as_absent(alice: McpClient) -> None:
+    """With strict schemas a model has to write every member: it leaves those empty that it does not need, or null."""
+    image = {"mime_type": "image/png", "data": "iVBORw0KGgo=", "name": "", "url": ""}
+    said = await alice.said("hello", session_id="", files=[image, {**image, "name": None, "url": None}], options={})
+    assert (said["status"], said["text"]) == ("completed", "Hello! I am the rehearsal agent.")
+    again = await alice.said("hello", session_id=None, files=None, options={"style": None})
+    assert again["status"] == "completed"
+    assert again["session_id"] != said["session_id"]
+
+
+@requirement("mcp:call:busy", "mcp:result:content")
+async def test_a_refused_call_names_the_session_that_it_found(alice: McpClient) -> None:
+    session_id = (await alice.said("hello"))["session_id"]
+    running = await alice.open(SLOW, token=1, request_id="slow", session_id=session_id)
+    await running.next()
+    busy = await alice.call("hello", session_id=session_id)
+    assert (busy["structuredContent"]["session_id"], busy["structuredContent"]["error"]["code"]) == (
+        session_id,
+        "session_busy",
+    )
+    assert busy["content"][-1]["text"] == f"session_id: {session_id}"
+    wrong = await alice.said("hello", session_id=session_id, options={"style": "odd"})
+    assert (wrong["session_id"], wrong["error"]["code"]) == (session_id, "invalid_arguments")
+    await alice.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "slow"}})
+    await running.rest()
+
+
 @requirement("mcp:result:status", "mcp:result:hidden")
 async def test_how_a_run_ends_is_the_status_and_nothing_internal_is_shown(alice: McpClient) -> None:
     thought = await alice.said(script({"think": "hmm"}, call("add", a=1, b=2), {"say": "{result}"}))

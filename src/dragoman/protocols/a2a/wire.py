@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from dragoman.core.content import Json, JsonObject
-from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_body
+from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_body, without_nulls
 from dragoman.protocols.kit.errors import InvalidBody, parse_validation_error
 from dragoman.protocols.kit.json_rpc import RequestId
 from dragoman.protocols.kit.pending_calls import PendingKind
@@ -204,22 +204,13 @@ class Answers(_Wire, frozen=True, kw_only=True):
 def convert_request(value: Json, kind: type[T], *, is_query: bool = False) -> T:
     """Convert the parameters of a method. Those of a query are all strings. Raises InvalidBody."""
     check_depth(value)
-    value = _without_nulls(value)
+    value = without_nulls(value, opaque=("data", "metadata"))
     if not is_query:
         return convert_value(value, kind)
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidBody(*parse_validation_error(str(error))) from error
-
-
-def _without_nulls(value: Json) -> Json:
-    if isinstance(value, list):
-        return [_without_nulls(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    opaque = ("data", "metadata")
-    return {key: each if key in opaque else _without_nulls(each) for key, each in value.items() if each is not None}
 
 
 # --- envelopes --------------------------------------------------------------------------------------------------------

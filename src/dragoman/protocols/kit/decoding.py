@@ -6,7 +6,7 @@ with such an escape fails to decode; only then is it repaired and decoded again.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -92,6 +92,19 @@ def check_depth(value: Json, path: str = "") -> None:
     """Check that a value of a body is not nested more deeply than `DEPTH_LIMIT`. Raises InvalidBody."""
     if is_too_deep(value):
         raise InvalidBody(TOO_DEEP, path)
+
+
+def without_nulls(value: Json, *, opaque: Collection[str] = ()) -> Json:
+    """A value without the members that are null, at any depth except in the members named `opaque`."""
+    if isinstance(value, list):
+        return [without_nulls(each, opaque=opaque) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: each if key in opaque else without_nulls(each, opaque=opaque)
+        for key, each in value.items()
+        if each is not None
+    }
 
 
 def replace_lone_surrogates(body: bytes) -> bytes:

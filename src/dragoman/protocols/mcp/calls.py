@@ -38,7 +38,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import RunLocation
-from dragoman.protocols.kit.decoding import convert_value
+from dragoman.protocols.kit.decoding import check_depth, convert_value, without_nulls
 from dragoman.protocols.kit.errors import InvalidBody
 from dragoman.protocols.kit.json_rpc import RequestId
 from dragoman.protocols.kit.runs import SessionStreams
@@ -98,13 +98,20 @@ class Calls:
         spec = self._tool(request, params.get("name"))
         if request.client.is_new and (state := params.get("requestState")) is not None:
             return await self._retry(request, state, stack)
+        session: SessionView | None = None
         try:
-            arguments = convert_value(params.get("arguments", {}), wire.Arguments, "arguments")
-            turn = await self._start(request, spec, arguments, stack)
+            sent = params.get("arguments", {})
+            check_depth(sent, "arguments")
+            arguments = convert_value(without_nulls(sent), wire.Arguments, "arguments")
+            if arguments.session_id:
+                session = await stack.enter_async_context(
+                    self._engine.session(request.principal.user, arguments.session_id)
+                )
+            turn = await self._start(request, spec, session, arguments, stack)
         except (Refused, InvalidBody) as error:
             if not is_for_model(error):
                 raise
-            return refused_result(*_explain(error))
+            return refused_result(*_explain(error), "" if session is None else session.state.session_id)
         return self._follow(request, turn, digest=request_digest(params))
 
     async def _retry(self, request: MethodRequest, state: Json, stack: AsyncExitStack) -> OpenAnswer:
@@ -134,15 +141,15 @@ class Calls:
         return spec
 
     async def _start(
-        self, request: MethodRequest, spec: AgentSpec, arguments: wire.Arguments, stack: AsyncExitStack
+        self,
+        request: MethodRequest,
+        spec: AgentSpec,
+        session: SessionView | None,
+        arguments: wire.Arguments,
+        stack: AsyncExitStack,
     ) -> FollowedTurn:
-        session: SessionView | None = None
-        if arguments.session_id:
-            session = await stack.enter_async_context(
-                self._engine.session(request.principal.user, arguments.session_id)
-            )
-            if session.state.agent != spec.name:
-                raise AgentNotChangeable(f"this session belongs to the tool {session.state.agent!r}")
+        if session is not None and session.state.agent != spec.name:
+            raise AgentNotChangeable(f"this session belongs to the tool {session.state.agent!r}")
         if not arguments.message and not arguments.files:
             if session is None:
                 raise Invalid("an empty message needs the session_id of the conversation that it waits for")
