@@ -1,5 +1,6 @@
 """The versions with sessions: `initialize`, envelopes, paths, keys and errors."""
 
+import itertools
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -107,9 +108,11 @@ async def test_media_types_are_checked(alice: McpClient) -> None:
 
 
 @requirement("mcp:transport:methods")
-async def test_other_http_methods_are_refused(alice: McpClient) -> None:
-    for method in ("GET", "DELETE"):
-        stream = await alice.connection.open(method, "/mcp", headers=alice.headers({}))
+async def test_other_http_methods_are_refused(app_server: AppServer, alice: McpClient) -> None:
+    reader = McpClient(app_server.connection, app_server.key("alice_reads"))
+    await reader.initialize()
+    for client, method in itertools.product((alice, reader), ("GET", "DELETE")):  # clients end a session with DELETE
+        stream = await client.connection.open(method, "/mcp", headers=client.headers({}))
         assert stream.status == 405
         await stream.read()
     assert (await alice.connection.open("GET", "/mcp/", headers=alice.headers({}))).headers["allow"] == "POST"
