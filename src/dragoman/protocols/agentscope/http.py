@@ -241,13 +241,7 @@ class _Handlers(Handlers):
             if events.response is not None:
                 return events.response
             queued = await self._engine.history.event(handle.session, handle.first_seq)
-            return wire.AgentResponse(
-                status="queued",
-                id=translate.response_id(handle.run_id),
-                created_at=int(queued.at.timestamp()),
-                session_id=handle.session.state.session_id,
-                model=handle.session.state.agent,
-            )
+            return events.new_response("queued", queued.at)
 
     @endpoint(
         "GET",

@@ -191,16 +191,19 @@ class ResponseEvents:
     def _begin_response(self, started: RunStarted) -> None:
         self.options = read_response_options(started.protocol, started.metadata)
         self.started_at = self._at
+        response = self._emit(self.new_response("created", self._at))
+        self.response = self._emit(msgspec.structs.replace(response, status="in_progress"))
+
+    def new_response(self, status: Literal["queued", "created"], at: datetime) -> wire.AgentResponse:
+        """The response before there is anything in it."""
         name = self.options.session_id
-        response = wire.AgentResponse(
-            status="created",
+        return wire.AgentResponse(
+            status=status,
             id=self.options.response_id or response_id(self._run_id),
-            created_at=int(self._at.timestamp()),
+            created_at=int(at.timestamp()),
             session_id=name if name and parse_session_id(name) != self._session_id else self._session_id,
             model=self._agent,
         )
-        self._emit(response)
-        self.response = self._emit(msgspec.structs.replace(response, status="in_progress"))
 
     def _end_response(self, stopped: RunStopped) -> None:
         status, error = RUN_END_STATUS[stopped.reason], None
