@@ -15,6 +15,7 @@ from engineio import packet  # type: ignore[import-untyped]  # the library is no
 
 from dragoman.core.audit import Actor
 from dragoman.core.content import JsonObject
+from dragoman.core.ids import SessionId
 from dragoman.core.principal import Principal
 from dragoman.engine.services.unread_responses import UnreadResponses
 
@@ -104,8 +105,8 @@ class Socket:
         self.is_disconnected = False
         self.chat_run_ids: deque[str] = deque(maxlen=MAX_REMEMBERED_CHATS)
         """The newest chats that this socket started."""
-        self.on_drained: list[Callable[[], None]] = []
-        """Callbacks for when a slow socket has caught up; each is called once."""
+        self.on_drained: dict[SessionId, Callable[[], None]] = {}
+        """What to call when a slow socket has caught up, once for each session that it follows."""
         self.stop_watching_key: Callable[[], None] = do_nothing
         self.disconnect: Callable[[], None] = do_nothing
         self.abort: Callable[[], None] = do_nothing
@@ -193,8 +194,8 @@ class Socket:
             return
         self._drain_check = None
         self._count_queued_bytes()
-        drained, self.on_drained = self.on_drained, []
-        for callback in drained:
+        drained, self.on_drained = self.on_drained, {}
+        for callback in drained.values():
             callback()
 
 

@@ -6,6 +6,7 @@ From then on every record is translated once, and every event is encoded once fo
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import structlog
 from engineio import packet  # type: ignore[import-untyped]  # the library is not annotated
@@ -50,7 +51,6 @@ class Room:
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sockets: dict[str, Socket] = {}
         self._raw_sids: set[str] = set()
-        self._slow_sids: set[str] = set()
         self._buffers: dict[str, list[OutgoingEvent]] = {}
         """New events for sockets that are still being sent what they missed."""
         self._sent_number = 0
@@ -125,7 +125,6 @@ class Room:
     def _remove(self, socket: Socket) -> None:
         self._sockets.pop(socket.sid, None)
         self._raw_sids.discard(socket.sid)
-        self._slow_sids.discard(socket.sid)
 
     def start_buffering(self, socket: Socket) -> Callable[[], None]:
         """Buffer the events for a socket until the returned function is called, which sends them.
@@ -284,15 +283,12 @@ class Room:
         return socket.principal.user != self.owner
 
     def _is_slow(self, socket: Socket) -> bool:
-        if not socket.is_slow:
-            return False
-        if socket.sid not in self._slow_sids:
-            self._slow_sids.add(socket.sid)
-            socket.on_drained.append(lambda: self._on_drained(socket))
-        return True
+        if socket.is_slow:
+            socket.on_drained[self.session_id] = partial(self._on_drained, socket)
+            return True
+        return False
 
     def _on_drained(self, socket: Socket) -> None:
-        self._slow_sids.discard(socket.sid)
         if self.contains(socket):
             self.send_snapshot(socket)
 
