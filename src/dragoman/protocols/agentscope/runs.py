@@ -52,11 +52,11 @@ class Runs:
     @asynccontextmanager
     async def find_by_run_id(self, owner: UserId, run_id: str) -> AsyncIterator[RunHandle]:
         """Find a run that the owner started through any protocol. Raises RunNotFound."""
-        found = await find_run(self._engine, owner, run_id)
-        if found is None:
+        handle = await find_run(self._engine, owner, run_id)
+        if handle is None:
             raise RunNotFound("there is no such response")
-        with self._engine.lease(found.session):
-            yield found
+        with self._engine.lease(handle.session):
+            yield handle
 
     # --- reading --------------------------------------------------------------------------------------------------
 

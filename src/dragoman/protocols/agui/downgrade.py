@@ -50,8 +50,8 @@ def _without_subagents(event: agui_events.Event) -> agui_events.Event | None:
         case agui_events.SubagentStarted() | agui_events.SubagentFinished() | agui_events.SubagentError():
             return None
         case agui_events.MessagesSnapshot(messages=messages):
-            own = tuple(each for each in messages if getattr(each, "subagent_run_id", None) is None)
-            return agui_events.MessagesSnapshot(timestamp=event.timestamp, messages=own)
+            of_root = tuple(each for each in messages if getattr(each, "subagent_run_id", None) is None)
+            return agui_events.MessagesSnapshot(timestamp=event.timestamp, messages=of_root)
         case _:
             return None if getattr(event, "subagent_run_id", None) is not None else event
 

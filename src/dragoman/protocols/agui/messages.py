@@ -216,8 +216,8 @@ class _Step:
         for place, index, part in self.parts:
             if isinstance(part, core.Thinking):
                 if part.text:
-                    own_id, tag = reasoning_id(self.message_id, index), subagent_run_id(self.loop)
-                    message = agui_content.ReasoningMessage(id=own_id, content=part.text, subagent_run_id=tag)
+                    message_id, tag = reasoning_id(self.message_id, index), subagent_run_id(self.loop)
+                    message = agui_content.ReasoningMessage(id=message_id, content=part.text, subagent_run_id=tag)
                     placed.append((place, message))
             elif part != core.Text(""):
                 begins.append(place)
@@ -304,14 +304,14 @@ class Transcript:
                 outcome = logged.event.outcome if isinstance(logged.event, CallSettled) else "done"
                 place = self._call_places.get(call_id, here)
                 self._messages.append((place, _tool_message(message, outcome)))
-            case core.UserMessage(id=own_id, client_id=client_id):
-                message_id = client_id if client_id is not None and client_id not in self._ids else own_id
+            case core.UserMessage(client_id=client_id):
+                message_id = client_id if client_id is not None and client_id not in self._ids else message.id
                 self._ids.add(message_id)
                 content = content_to_wire(message.content)
                 user = agui_content.UserMessage(id=message_id, content=content, name=message.name)
                 self._messages.append((here, user))
-            case core.SystemMessage(id=own_id, content=text, origin="seed"):  # others are not shown (shared rules, 14)
-                self._messages.append((here, agui_content.SystemMessage(id=own_id, content=text)))
+            case core.SystemMessage(content=text, origin="seed"):  # others are not shown (shared rules, 14)
+                self._messages.append((here, agui_content.SystemMessage(id=message.id, content=text)))
 
     def _add_block(self, closed: BlockClosed, place: Cursor, at: datetime) -> None:
         """Add a block to the open step of its loop."""

@@ -175,8 +175,8 @@ class Threads:
             names = [(each.run_id, each.client_run_id) for each in session.state.queue]
             if (active := session.state.run) is not None:
                 names.insert(0, (active.run_id, active.client_run_id))
-            own_id = next((own for own, name in names if run_id in (own, name)), None)
-            return own_id is not None and await self._engine.stop_run(session, own_id)
+            named = next((ours for ours, clients in names if run_id in (ours, clients)), None)
+            return named is not None and await self._engine.stop_run(session, named)
 
     # --- reading --------------------------------------------------------------------------------------------------
 

@@ -422,12 +422,14 @@ class Translator:
             return
         del self._subagents[loop]
         yield from self._change_stage(loop, None, at)
-        own_id, text = subagent_of(loop), core.text_of(settled.result.content)
+        subagent_id, text = subagent_of(loop), core.text_of(settled.result.content)
         if settled.outcome == "done":
             done = SubagentSuccess()
-            yield agui_events.SubagentFinished(timestamp=at, subagent_run_id=own_id, outcome=done, result=text)
+            yield agui_events.SubagentFinished(timestamp=at, subagent_run_id=subagent_id, outcome=done, result=text)
         else:
-            yield agui_events.SubagentError(timestamp=at, subagent_run_id=own_id, message=text, code=settled.outcome)
+            yield agui_events.SubagentError(
+                timestamp=at, subagent_run_id=subagent_id, message=text, code=settled.outcome
+            )
 
 
 class Failure(NamedTuple):

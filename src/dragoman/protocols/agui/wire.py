@@ -223,9 +223,9 @@ def _map_items(holder: JsonObject, name: str, normalize: Callable[[JsonObject], 
 
 def _camel_case_names(raw: Mapping[str, Json]) -> JsonObject:
     """An object with its names in camelCase, which wins over snake_case, and without nulls."""
-    given = {name: value for name, value in raw.items() if value is not None}
-    renamed = {camel_case(name): value for name, value in given.items() if "_" in name}
-    return renamed | {name: value for name, value in given.items() if "_" not in name}
+    present = {name: value for name, value in raw.items() if value is not None}
+    renamed = {camel_case(name): value for name, value in present.items() if "_" in name}
+    return renamed | {name: value for name, value in present.items() if "_" not in name}
 
 
 def camel_case(name: str) -> str:

@@ -26,8 +26,8 @@ def paths_in_request(name: str = "messages", **inputs: Mapping[str, object]) -> 
     except Invalid as error:
         match = _CORE_PATH.fullmatch(error.path)
         if match is not None and match["kind"] in inputs:
-            path, given = list(inputs[match["kind"]].items())[int(match["index"])]
-            is_exact = not isinstance(given, AssistantMessage | ToolMessage | SystemMessage)
+            path, item = list(inputs[match["kind"]].items())[int(match["index"])]
+            is_exact = not isinstance(item, AssistantMessage | ToolMessage | SystemMessage)
             error.path = path + match["rest"] if is_exact else path
         elif error.path == "messages":
             error.path = name

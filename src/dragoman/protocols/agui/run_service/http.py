@@ -138,8 +138,8 @@ class _Handlers(Handlers):
     )
     async def change_profile(self, request: Request, principal: Principal) -> wire.ProfileResponse:
         """Set your time zone or locale."""
-        given = wire.decode_profile(await read_json_body(request, rules.BODY_LIMIT)).settings
-        settings = {"time_zone": given.timezone, "locale": given.locale}
+        change = wire.decode_profile(await read_json_body(request, rules.BODY_LIMIT)).settings
+        settings = {"time_zone": change.timezone, "locale": change.locale}
         changed = {name: value for name, value in settings.items() if value is not msgspec.UNSET}
         await self._profiles.change(principal.user, **changed)
         return await self.profile(principal)

@@ -21,9 +21,9 @@ def to_run_timeline(timeline: Timeline) -> wire.RunTimeline:
     )
 
 
-def to_model_input(given: StepInput) -> wire.ModelInput:
+def to_model_input(step_input: StepInput) -> wire.ModelInput:
     """Return the messages before a model call as they are sent."""
-    return wire.ModelInput(given.summary, [_message(each) for each in given.messages])
+    return wire.ModelInput(step_input.summary, [_message(each) for each in step_input.messages])
 
 
 def _run(run: RunSpan) -> wire.TimelineRun:

@@ -98,8 +98,8 @@ class SessionHandlers(BladeHandlers):
     async def delete(self, principal: Principal, session: str) -> dict[str, bool]:
         """Delete a session."""
         try:
-            async with lease_owned(self.engine, principal.user, session) as found:
-                await self.engine.delete(found)
+            async with lease_owned(self.engine, principal.user, session) as owned:
+                await self.engine.delete(owned)
         except SessionUnreadable:
             await self.engine.delete_by_name(principal.user, parse_session_name(session))
         return {"deleted": True}
