@@ -106,7 +106,7 @@ NOT_IN_HISTORIES: Mapping[str, set[str]] = {
     },
     "protocols/agui/messages.py": {
         *NOT_IN_STREAMS,
-        *("MessageAdded", "RunQueued", "RunStarted", "RunStopped", "CallParked"),  # `core/history.py` and the state
+        *("MessageClosed", "RunQueued", "RunStarted", "RunStopped", "CallParked"),  # `core/history.py` and the state
         *("StageChanged", "SharedStateReplaced"),  # a snapshot of its own
     },
     "protocols/openai/items.py": {
