@@ -21,7 +21,8 @@ from dragoman.core.text_checks import check_variables
 from dragoman.core.titles import title_from
 from dragoman.core.tools import AgentSpec, disabled_tools
 from dragoman.protocols.blade.projection import blocks
-from dragoman.protocols.blade.projection.chat import ANSWER_TEXT, CHAT_OUTCOMES, replay_state_of
+from dragoman.protocols.blade.projection.chats import CHAT_OUTCOMES, replay_state_of
+from dragoman.protocols.blade.projection.emitter import ANSWER_TEXT
 from dragoman.protocols.blade.wire import chat
 from dragoman.protocols.blade.wire.sessions import optional_text
 

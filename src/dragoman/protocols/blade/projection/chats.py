@@ -1,28 +1,47 @@
-"""Blade's chats over time: how runs, and answers that start none, begin and end one. Pure."""
+"""Blade's chats: how runs, and answers that start none, begin and end one, and what sessions report beside. Pure.
 
-from collections.abc import Iterator
+Source: specification, 6.2; shared rules, 24.
+"""
+
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from dragoman.core.content import JsonObject
-from dragoman.core.events import LoggedEvent, PlanUpdated, RunStarted, RunStopped, SettingsChange
+from dragoman.core.events import LoggedEvent, PlanUpdated, RunStarted, RunStopped, SettingsChange, StopReason
 from dragoman.core.ids import ROOT, LoopId
+from dragoman.core.json_schema import parse_json
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.protocols.blade.projection.calls import CallList
-from dragoman.protocols.blade.projection.chat import (
-    AGENT_FAILED_MESSAGE,
-    CHAT_OUTCOMES,
-    Chat,
-    error_code,
-    replay_state_of,
-    updated_fields,
-)
-from dragoman.protocols.blade.projection.emitter import Emitter
+from dragoman.protocols.blade.projection.emitter import Chat, Emitter
 from dragoman.protocols.blade.projection.turns import TurnList
 from dragoman.protocols.blade.wire import chat as wire
 from dragoman.protocols.blade.wire.chat import Block
+
+
+class ChatOutcome(NamedTuple):
+    """How a chat ended."""
+
+    status: Literal["completed", "interrupted", "failed"]
+    finish_reason: str | None
+
+
+CHAT_OUTCOMES: Mapping[StopReason, ChatOutcome] = {
+    "end_turn": ChatOutcome("completed", "completed"),
+    "tool_use": ChatOutcome("completed", "completed"),
+    "max_tokens": ChatOutcome("completed", "completed"),
+    "refusal": ChatOutcome("completed", "completed"),
+    "max_steps": ChatOutcome("completed", "max_turns"),
+    "cancelled": ChatOutcome("interrupted", None),
+    "error": ChatOutcome("failed", None),
+    "interrupted": ChatOutcome("interrupted", None),
+}
+"""The outcome of a chat for each reason why a run stops (shared rules, 24)."""
+AGENT_FAILED_MESSAGE = "The agent failed"
+MODEL_CODES = frozenset({"model_error", "model_unavailable", "context_too_long"})
 
 
 class ChatList:
@@ -80,14 +99,14 @@ class ChatList:
                 self._turns.finish_if_complete(each, logged.at)
         self._turns.pause_open(logged.at)
         if stopped.reason == "error":
-            code = error_code(stopped.code)
+            code = _error_code(stopped.code)
             self._emitter.emit("system:error", {"message": message, "code": code, "detail": stopped.code})
             finish_reason = "tool_error" if code == "tool_error" else None
         if state.settings.replay is not None and state.settings.replay.is_on:
             self._emitter.emit("session:updated", {"replay_state": replay_state_of(state)})
         last = self._turns.newest.get(ROOT)
         text = "" if last is None else "".join(each.content for each in last.turn.blocks if each.type == "text")
-        fields: JsonObject = {"result": chat.headless_result(status, stopped, text), "finish_reason": finish_reason}
+        fields: JsonObject = {"result": _headless_result(chat, status, stopped, text), "finish_reason": finish_reason}
         if stopped.reason in ("max_tokens", "refusal"):
             fields["stop_reason"] = stopped.reason
         if chat_end is not None:
@@ -141,3 +160,67 @@ class ChatList:
                     newest.add_block(plan)
                 if newest.turn.turn_id not in self._turns.open:
                     newest.send_end(logged.at)
+
+
+def _headless_result(chat: Chat, status: str, stopped: RunStopped, text: str) -> JsonObject | None:
+    """Return the result of a headless chat whose last turn has this text (specification, 8.6), else None."""
+    if not chat.is_headless:
+        return None
+    if status != "completed":
+        default = "The chat was stopped" if status == "interrupted" else AGENT_FAILED_MESSAGE
+        return {"err_msg": stopped.message or default}
+    if chat.schema is None:
+        return {"output": text, "result": text}
+    try:
+        output = parse_json(text)
+    except ValueError:
+        return {"err_msg": "the answer is not JSON"}
+    fields = output if isinstance(output, dict) else {}
+    extra = {name: value for name, value in fields.items() if name not in ("output", "schema", "err_msg")}
+    return {"output": output, "schema": chat.schema, **extra}
+
+
+def updated_fields(change: SettingsChange, state: SessionState) -> JsonObject:
+    """Return the fields of a session that a change has changed, under Blade's names; `state` is the state after it."""
+    fields = {
+        "intent": change.title,
+        "model": change.model,
+        "is_pinned": change.pinned,
+        "shared": change.shared,
+        "memory_enabled": change.memory_enabled,
+        "replay_state": None if change.replay is None else replay_state_of(state),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def replay_state_of(state: SessionState) -> wire.ReplayState | None:
+    """Return the progress of a replay session; None if it is not one."""
+    replay = state.settings.replay
+    if replay is None:
+        return None
+    status: Literal["replaying", "waiting", "autonomous", "finished"] = "waiting"
+    if not replay.is_on:
+        status = "autonomous"
+    elif state.run is not None:
+        status = "replaying"
+    elif replay.position >= replay.total:
+        status = "finished"
+    return wire.ReplayState(
+        source_session_id=wire.public_session_id(replay.source),
+        status=status,
+        speed=replay.speed,
+        position=replay.position,
+        total=replay.total,
+    )
+
+
+def _error_code(code: str | None) -> str:
+    """Return the socket's code for the failure of a chat (specification, section 15)."""
+    if code in MODEL_CODES:
+        return "model_error"
+    return "tool_error" if code == "tool_error" else "internal"
+
+
+def saved_ratio(before: int, after: int) -> float:
+    """Return the share of tokens that a compaction saved, from 0 to 1, rounded to 4 digits."""
+    return max(0.0, round(1 - after / before, 4)) if before else 0.0

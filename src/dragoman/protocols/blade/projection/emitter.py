@@ -1,15 +1,42 @@
 """Blade's events as they are sent: numbered in the order of their making, encoded once for all readers. Pure."""
 
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
 from dragoman.core.content import JsonObject
 from dragoman.core.json_memory import JsonEncoder
-from dragoman.protocols.blade.projection.chat import Chat
-from dragoman.protocols.blade.wire.chat import Patch, Turn
+from dragoman.core.run_metadata import RunMetadata
+from dragoman.protocols.blade.wire.chat import Attachment, MemoryRef, Patch, Turn
 
+ANSWER_TEXT = "answer_text"
+"""The run's metadata that holds the text sent together with an answer."""
 _ENCODER = JsonEncoder()
+
+
+class Chat:
+    """A run, or an answer that starts none. Its first event has `first_number` here and `started_seq` in the log."""
+
+    def __init__(self, run_id: str, first_number: int, started_seq: int, metadata: RunMetadata) -> None:
+        self.run_id = run_id
+        self.first_number = first_number
+        self.started_seq = started_seq
+        self.is_headless = metadata.headless
+        self.schema = metadata.output_schema
+        text = metadata.protocol.get(ANSWER_TEXT)
+        self.answer_text = text if isinstance(text, str) else None
+        """The text sent together with an answer. It is shown in the answer's turn, not in a separate one."""
+        self.has_merged_answer_text = False
+        """Whether that text is shown, and its message is still to come."""
+        try:
+            attachments = msgspec.convert(metadata.protocol.get("attachments", []), list[Attachment])
+        except msgspec.ValidationError:
+            attachments = []
+        self.attachments = iter(attachments)
+        """What is known of the attachments of its input that are still to come."""
+        self.memories: list[MemoryRef] | None = None
+        self.ended_at: datetime | None = None
 
 
 class PatchOptions(NamedTuple):

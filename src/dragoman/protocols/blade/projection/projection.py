@@ -42,8 +42,7 @@ from dragoman.core.session import SessionState, apply, initial_state
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.blade.projection import blocks
 from dragoman.protocols.blade.projection.calls import CallList
-from dragoman.protocols.blade.projection.chat import saved_ratio
-from dragoman.protocols.blade.projection.chats import ChatList
+from dragoman.protocols.blade.projection.chats import ChatList, saved_ratio
 from dragoman.protocols.blade.projection.emitter import Emitter, OutgoingEvent
 from dragoman.protocols.blade.projection.turns import TurnBuilder, TurnList
 from dragoman.protocols.blade.wire import chat as wire

@@ -9,7 +9,7 @@ from dragoman.core.events import SettingsChange
 from dragoman.core.refusals import Conflict
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
-from dragoman.protocols.blade.projection.chat import replay_state_of
+from dragoman.protocols.blade.projection.chats import replay_state_of
 from dragoman.protocols.blade.rest.endpoints import SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import chat
 from dragoman.protocols.blade.wire.sessions import CreatedSession

@@ -12,7 +12,7 @@ from dragoman.core.principal import Principal
 from dragoman.core.refusals import NotFound, SessionBusy
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.errors import NothingToCompact
-from dragoman.protocols.blade.projection.chat import saved_ratio
+from dragoman.protocols.blade.projection.chats import saved_ratio
 from dragoman.protocols.blade.projection.loader import (
     active_turns,
     branches_in,

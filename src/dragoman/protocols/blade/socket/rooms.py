@@ -23,7 +23,7 @@ from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.engine import Engine
 from dragoman.engine.runs.replays import is_replay
 from dragoman.engine.sessions.view import SessionView
-from dragoman.protocols.blade.projection.chat import replay_state_of, updated_fields
+from dragoman.protocols.blade.projection.chats import replay_state_of, updated_fields
 from dragoman.protocols.blade.projection.emitter import OutgoingEvent, PatchOptions
 from dragoman.protocols.blade.socket.client_socket import Socket, event_packet
 from dragoman.protocols.blade.socket.room import Room
