@@ -11,13 +11,14 @@ pytest.importorskip("langgraph", reason="the extra langgraph is not installed")
 pytest.importorskip("langchain", reason="langchain is not installed")
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain.agents.middleware import HumanInTheLoopMiddleware, SummarizationMiddleware
+from langchain.agents.structured_output import ProviderStrategy
 from langchain_core.messages import AIMessage
-from langchain_core.tools import tool
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.types import Send, interrupt
+from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
 
 from dragoman.adapters.langgraph import LangGraphAgent
@@ -354,6 +355,81 @@ async def test_a_failing_tool_and_a_failing_model_end_the_run_with_their_own_cod
         model.script = lambda _: APIConnectionError("secret host")
         assert await session.send_and_wait("again") == "error"
         assert (await session.stop()).code == "model_unavailable"
+
+
+async def test_what_middleware_asks_a_model_for_itself_is_no_part_of_the_answer(tmp_path: Path) -> None:
+    counted = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+    summarizer = said(AIMessage("a summary", usage_metadata=counted))
+    agent = create_agent(
+        said(AIMessage("the answer", usage_metadata=counted)),
+        [add],
+        middleware=[SummarizationMiddleware(summarizer, trigger=("messages", 2), keep=("messages", 1))],
+    )
+    async with agent_harness(tmp_path, LangGraphAgent(agent, name="chat")) as harness:
+        session = await harness.session()
+        for turn in ("one", "two"):
+            assert await session.send_and_wait(turn) == "end_turn"
+        lines = [line.strip() for line in await session.summary_lines()]
+        assert lines == ["user: one", "assistant: the answer", "user: two", "assistant: the answer"]
+        assert len(summarizer.asked) == 1
+        first, _, second = (await session.messages())[1:]
+        tokens = [
+            isinstance(each, AssistantMessage) and each.usage and each.usage.input_tokens for each in (first, second)
+        ]
+        assert tokens == [7, 14]
+
+
+async def test_a_structured_answer_that_the_model_spoke_is_not_repeated(tmp_path: Path) -> None:
+    class Weather(BaseModel):
+        city: str
+        degrees: int = 21
+
+    agent = create_agent(said('{ "city": "Rome" }'), [], response_format=ProviderStrategy(Weather))
+    async with agent_harness(tmp_path, LangGraphAgent(agent, name="weather")) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("Rome?") == "end_turn"
+        assert await session.summary_lines() == ["user: Rome?", 'assistant: { "city": "Rome" }']
+
+
+async def test_an_exception_that_ends_the_run_is_the_result_of_the_call_that_raised_it(tmp_path: Path) -> None:
+    has_begun = asyncio.Event()
+
+    async def wait() -> None:
+        """Wait."""
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    async def explode() -> str:
+        """Explode."""
+        await has_begun.wait()
+        raise LookupError("secret details")
+
+    agent = create_agent(said(calls(("wait", {}), ("explode", {}))), [wait, explode])
+    async with agent_harness(tmp_path, LangGraphAgent(agent, name="bad")) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("go") == "error"
+        results = [(each.outcome, each.result.content) for each in await events_of(session, CallSettled)]
+        assert sorted(results) == [
+            ("cancelled", "Tool call cancelled: the run failed"), ("failed", "Tool execution failed: LookupError")
+        ]  # fmt: skip
+
+
+async def test_a_handoff_to_another_agent_shows_the_result_that_its_tool_wrote(tmp_path: Path) -> None:
+    @tool
+    def hand_off(tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
+        """Hand off."""
+        result = {"role": "tool", "content": "handed off", "name": "hand_off", "tool_call_id": tool_call_id}
+        return Command(goto="helper", update={"messages": [result]}, graph=Command.PARENT)
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("desk", create_agent(said(calls(("hand_off", {}))), [hand_off]), destinations=("helper",))
+    builder.add_node("helper", create_agent(said("It is 3."), [add]))
+    builder.add_edge(START, "desk")
+    async with agent_harness(tmp_path, LangGraphAgent(builder.compile(), name="desk")) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("go") == "end_turn"
+        lines = [line.strip() for line in await session.summary_lines()]
+        assert lines == ["user: go", "assistant: hand_off({})", "tool: handed off", "assistant: It is 3."]
 
 
 async def test_a_subgraphs_words_are_the_answer_and_its_nodes_are_stages(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from dragoman.adapters.langgraph_interrupts import (
     wait_for_answers,
     was_asked,
 )
-from dragoman.adapters.langgraph_messages import output_text, to_human, to_langchain
+from dragoman.adapters.langgraph_messages import is_json_object, output_text, to_human, to_langchain
 from dragoman.adapters.langgraph_place import Place, Places
 from dragoman.adapters.langgraph_play import CURRENT, Player, RunSaver, langchain_ids
 from dragoman.adapters.model_errors import end_of_run
@@ -196,7 +196,7 @@ class LangGraphAgent(FrameworkAgent):
         except AgentError:
             raise
         except Exception as error:  # noqa: BLE001  # of the framework, a model or the author: one table says which
-            await player.calls.fail_started(error)
+            await player.calls.settle_failed()
             return end_of_run(error)
         finally:
             CURRENT.reset(token)
@@ -333,7 +333,7 @@ class LangGraphAgent(FrameworkAgent):
     ) -> StopReason | None:
         """Say the structured output, or the output of a graph that has no messages, and note where the turn ended."""
         text = _structured(state)
-        if text == structured:
+        if text == structured or is_json_object(player.last_text):  # the model's own words are the structured output
             text = None
         if self._output is not None:
             made = self._output(state.values)

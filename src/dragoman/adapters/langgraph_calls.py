@@ -26,7 +26,7 @@ from langgraph.types import Interrupt
 
 from dragoman.adapters.langgraph_messages import dump_result, load_result, result_of
 from dragoman.core.agent import Recorded, Run
-from dragoman.core.answers import INTERRUPTED_RESULT, denied_result
+from dragoman.core.answers import INTERRUPTED_RESULT, denied_result, failed_result
 from dragoman.core.content import AssistantMessage, JsonObject, Message, ToolMessage
 from dragoman.core.events import CallOutcome
 from dragoman.core.ids import CallId
@@ -87,6 +87,8 @@ class Calls:
         self._crashed = {origin for origin, each in self._open.items() if each.state == "started"}
         """The calls that were running when the server died."""
         self._interrupts = ToolInterrupts()
+        self._errors: dict[str, Exception] = {}
+        """What tools raised at last."""
         self._raised: set[str] = set()
         """The interrupts that tools raised in this play and that have no answer yet."""
         self.misfits: dict[str, str] = {}
@@ -207,6 +209,9 @@ class Calls:
             is_own = next(counter) > number
             raised = ToolInterrupt(call_id, number if is_own else NESTED, recorded.answer is None)
             raise await self._asked(error, raised) from None
+        except Exception as error:  # the graph decides what becomes of it
+            self._errors[origin] = error
+            raise
         await self.settle(origin, result)
         return result
 
@@ -258,11 +263,12 @@ class Calls:
             reason = "The user did not answer" if is_question else denied_result(given.reason)
             await recorded.done(reason, outcome="denied")
 
-    async def fail_started(self, error: BaseException) -> None:
-        """Settle the calls whose tools' exceptions end the run."""
+    async def settle_failed(self) -> None:
+        """Settle the calls whose tools raised, after an exception has ended the graph."""
         for recorded in self._run.recorded():
-            if recorded.state == "started":
-                await recorded.done(f"Tool execution failed: {str(error) or type(error).__name__}", outcome="failed")
+            error = self._errors.get(recorded.call.origin or "")
+            if recorded.state == "started" and error is not None:
+                await recorded.done(failed_result(type(error).__name__), outcome="failed")
 
     def is_repeat(self, interrupt_id: str) -> bool:
         """Whether an interrupt asks if a call that a crash interrupted runs again."""

@@ -3,10 +3,11 @@
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, convert_to_messages
 from langchain_core.messages import ToolMessage as LangChainResult
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command
@@ -138,10 +139,20 @@ def _source(url: str) -> dict[str, str]:
 
 def result_of(value: object, call_id: str) -> tuple[str | tuple[InputBlock, ...], bool]:
     """What a tool's result says to the model, and whether it is an error."""
-    message = next((each for each in messages_in(value) if _answers(each, call_id)), value)
+    messages = chain(messages_in(value), _results_as_dicts(value))
+    message = next((each for each in messages if _answers(each, call_id)), value)
     if isinstance(message, LangChainResult):
         return result_content(message), message.status == "error"
     return "" if isinstance(message, Command | list) else str(message), False
+
+
+def _results_as_dicts(value: object) -> Iterator[BaseMessage]:
+    """The results among a command's messages that have the form of a dict."""
+    update = value.update if isinstance(value, Command) else None
+    messages = update.get("messages", ()) if isinstance(update, Mapping) else ()
+    for each in messages if isinstance(messages, list) else ():
+        if isinstance(each, Mapping) and each.get("role") == "tool":
+            yield from convert_to_messages([dict(each)])
 
 
 def _answers(message: BaseMessage, call_id: str) -> bool:
@@ -199,6 +210,14 @@ def load_result(serializer: JsonPlusSerializer, message: ToolMessage, origin: st
         tool_call_id=origin,
         status="error" if message.is_error else "success",
     )
+
+
+def is_json_object(text: str) -> bool:
+    """Whether a text is a JSON object."""
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except msgspec.DecodeError:
+        return False
 
 
 def output_text(value: object) -> str:

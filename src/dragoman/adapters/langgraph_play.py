@@ -25,12 +25,14 @@ from dragoman.adapters.langgraph_calls import Calls, Rules
 from dragoman.adapters.langgraph_messages import images_of, messages_in, texts_of, usage_of
 from dragoman.adapters.langgraph_saver import Keeper, Saver
 from dragoman.core.agent import Run
-from dragoman.core.content import AssistantMessage, Data, Message
+from dragoman.core.content import AssistantMessage, Data, Message, Usage
 
 CURRENT: ContextVar["Player"] = ContextVar("dragoman_langgraph_run")
 """The run whose graph is executed; LangGraph carries it into its tasks and threads."""
 
 
+INTERNAL_CALL = "lc_internal_call"
+"""In the metadata of model calls that middleware makes for itself, as for a summary."""
 PULL_PATH = "~__pregel_pull, "
 """Before the node's name in the path of a task that an edge started."""
 
@@ -109,6 +111,8 @@ class Player:
         """Messages that were complete while another one was open, and whether their nodes speak."""
         self._pushed: dict[str, str] = {}
         """The nodes of tasks whose paths do not name them."""
+        self._unsaid = Usage()
+        """The tokens of middleware's own model calls since the last step."""
         self._stage: str | None = None
         self.known |= langchain_ids(turn)
 
@@ -119,6 +123,9 @@ class Player:
         match part["type"]:
             case "messages":
                 message, metadata = part["data"]
+                if INTERNAL_CALL in metadata:
+                    self._unsaid += usage_of(message) or Usage()
+                    return
                 names = {metadata.get("langgraph_node", ""), *_nodes(part["ns"])}
                 is_chunk = isinstance(message, AIMessageChunk) and message.id
                 if (
@@ -264,8 +271,12 @@ class Player:
         if says or message.tool_calls or message.invalid_tool_calls:
             self.last_text = whole if says else self.last_text
             model = message.response_metadata.get("model_name")
+            unsaid, self._unsaid = self._unsaid, Usage()
+            usage = unsaid + (usage_of(message) or Usage())
             await self.run.end_step(
-                usage=usage_of(message), model=model if isinstance(model, str) else None, private={"id": message.id}
+                usage=None if usage == Usage() else usage,
+                model=model if isinstance(model, str) else None,
+                private={"id": message.id},
             )
         await self._next_speaker()
 
