@@ -7,7 +7,14 @@ import pytest
 pytest.importorskip("langgraph", reason="the extra langgraph is not installed")
 pytest.importorskip("langchain", reason="langchain is not installed")
 
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.messages import AIMessage
+
+from dragoman.adapters.langgraph import LangGraphAgent
+from dragoman.client import AsyncClient, Permission
 from dragoman.server.loading import LoadError, load
+from tests.adapters.langgraph_models import ScriptedChatModel, calls, in_turn
 from tests.protocols.aap.client import AapClient
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.servers import running_socket_server
@@ -28,6 +35,41 @@ async def test_the_example_books_after_an_approval_and_asks_before_it_sends(tmp_
         asked = await letters.run(an_input("tea", thread="letter"))
         (interrupt,) = asked.events[-1]["outcome"]["interrupts"]
         assert interrupt["message"] == "Send this? Dear reader, this is about tea."
+
+
+@pytest.mark.parametrize("names", [["pay"], ["pay", "look"]])
+@pytest.mark.parametrize("granted", [True, False])
+async def test_over_aap_a_person_is_asked_about_one_call_of_a_step_and_may_answer_the_others_too(
+    tmp_path: Path, names: list[str], granted: bool
+) -> None:
+    ran: list[str] = []
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        ran.append("pay")
+        return f"paid {amount}"
+
+    def look(at: str) -> str:
+        """Look."""
+        ran.append("look")
+        return f"saw {at}"
+
+    model = ScriptedChatModel(script=in_turn(calls(("pay", {"amount": 1}), ("look", {"at": "it"})), AIMessage("ok")))
+    graph = create_agent(model, [pay, look], middleware=[HumanInTheLoopMiddleware(interrupt_on={"pay": True})])
+    agents = [LangGraphAgent(graph, name="bank")]
+    async with (
+        running_socket_server(tmp_path, agents=agents, rehearsal=False) as server,
+        AsyncClient(server.connection.url, key=server.key("alice")) as client,
+    ):
+        session = await client.create("bank")
+        asked = await session.ask("pay")
+        ids = {each.name: each.id for each in asked.calls}
+        assert [each.name for each in session.pending if isinstance(each, Permission)] == ["pay"]
+        answers = [{"role": "tool_permission", "toolCallId": ids[each], "granted": granted} for each in names]
+        raw = AapClient(server.connection, server.key("alice"))
+        turn = (await raw.post(f"/sessions/{session.id}/turns", {"messages": answers})).json
+        assert (turn["stopReason"], turn["messages"][-1]["content"][-1]["text"]) == ("end_turn", "ok")
+        assert sorted(ran) == sorted({"pay", "look"} - (set() if granted else set(names)))
 
 
 TWO_FIELDS = """

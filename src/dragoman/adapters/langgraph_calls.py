@@ -198,6 +198,11 @@ class Calls:
         refused = await self._refuse_after_crash(tool.name, origin, recorded)
         if refused is not None:
             return refused
+        denial = self._denial(recorded)
+        if denial is not None:
+            result = LangChainResult(denial, tool_call_id=origin, name=tool.name, status="error")
+            await self.settle(origin, result)
+            return result
         if recorded.state != "started":
             await recorded.start()
         call_id = recorded.call.call_id
@@ -214,6 +219,13 @@ class Calls:
             raise
         await self.settle(origin, result)
         return result
+
+    def _denial(self, recorded: Recorded) -> str | None:
+        """The result of a call that the user denied, although the graph had asked about another call of its step."""
+        asked = any(raised.call_id == recorded.call.call_id for raised in self._interrupts.inside.values())
+        answer = recorded.answer
+        is_denied = isinstance(answer, Decision) and not answer.granted and not asked
+        return denied_result(answer.reason) if is_denied else None
 
     async def _refuse_after_crash(self, name: str, origin: str, recorded: Recorded) -> LangChainResult | None:
         """What the model gets instead of a call that a crash interrupted; None if the tool runs."""

@@ -358,6 +358,8 @@ class AapTurn:
         for call in meta.pending:
             if call.tool_call_id in self._open_calls:
                 self._open_calls[call.tool_call_id] = _to_pending(call)
+        for call_id in meta.not_waiting:
+            self._open_calls.pop(call_id, None)
         pending = tuple(self._open_calls.values()) if reason == "tool_use" else ()
         self._handle.pending = pending
         usage = None if meta.usage is None else Usage(meta.usage.input_tokens, meta.usage.output_tokens)

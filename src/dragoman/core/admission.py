@@ -316,7 +316,7 @@ def _resolve(state: SessionState, request: Submit, resolved: Collection[CallId])
     answerable = state.answerable_calls()
     targets: dict[CallId, OpenCall] = {}
     for index, answer in enumerate(request.answers):
-        call = answerable.get(answer.call_id)
+        call = answerable.get(answer.call_id) or _undecided_call(state, answer)
         if call is None:
             raise CallAlreadySettled(answer.call_id) if answer.call_id in resolved else UnknownCall(answer.call_id)
         if call.call.call_id in targets:
@@ -333,6 +333,16 @@ def _resolve(state: SessionState, request: Submit, resolved: Collection[CallId])
         if missing:
             raise ResultsMissing(missing)
     return list(targets.values())
+
+
+def _undecided_call(state: SessionState, answer: Answer) -> OpenCall | None:
+    """The call that an answer decides about although nobody was asked, and that its agent has not begun.
+
+    Clients that answer each call without a result, as over AAP, decide about it with those that wait beside it.
+    """
+    call = state.calls.get(answer.call_id)
+    is_undecided = call is not None and call.recorded and not call.started and call.granted is None
+    return call if is_undecided and isinstance(answer, Decision) else None
 
 
 def _is_answered(state: SessionState, call: OpenCall, answered: Collection[CallId]) -> bool:
@@ -421,7 +431,7 @@ def _settle_call(
     """
     call_id = call.call.call_id
     _check_kind_of_answer(call, answer)
-    if call.keeps_answer:
+    if call.keeps_answer or call.recorded:
         return _Settled([_kept_answer(call, answer, spec, by, new_id)], True)
     match answer:
         case Result(content=content, is_error=is_error, raw=raw):

@@ -535,6 +535,11 @@ def _pending_calls(calls: OpenCalls) -> tuple[wire.PendingCall, ...]:
     )
 
 
+def _calls_for_nobody(calls: OpenCalls) -> tuple[CallId, ...]:
+    """What the agent runs itself once the calls beside it are answered."""
+    return tuple(each.call.call_id for each in calls.values() if each.recorded and not each.is_waiting())
+
+
 def _end_meta(stopped: RunStopped, calls: OpenCalls, run_id: RunId | None = None) -> wire.TurnMeta:
     usage = stopped.usage
     error = None
@@ -546,6 +551,7 @@ def _end_meta(stopped: RunStopped, calls: OpenCalls, run_id: RunId | None = None
         usage=wire.Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens),
         error=error,
         pending=_pending_calls(calls) if stopped.reason == "tool_use" else (),
+        not_waiting=_calls_for_nobody(calls) if stopped.reason == "tool_use" else (),
     )
 
 

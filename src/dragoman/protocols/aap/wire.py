@@ -306,12 +306,17 @@ class Problem(_Out, frozen=True, kw_only=True):
 
 
 class TurnMeta(_Out, frozen=True, kw_only=True):
-    """Our extension of a turn's end. `pending`: calls of tools that ask while they run, with what they ask."""
+    """Our extension of a turn's end.
+
+    `pending`: calls of tools that ask while they run, with what they ask. `not_waiting`: the IDs of calls without a
+    result about which nobody is asked.
+    """
 
     turn_id: str | None = None
     usage: Usage | None = None
     error: Problem | None = None
     pending: tuple[PendingCall, ...] = ()
+    not_waiting: tuple[str, ...] = ()
 
 
 class TurnResponse(_Out, frozen=True, kw_only=True):
