@@ -83,6 +83,17 @@ def test_llms_txt_lists_every_page() -> None:
 # --- reference --------------------------------------------------------------------------------------------------------
 
 
+def test_every_name_of_the_table_of_decisions_is_defined_in_one_of_its_files() -> None:
+    section = text_of("architecture.md").partition("## Where it is decided")[2].partition("\n## ")[0]
+    rows = [row.split(" | ")[1:] for row in section.splitlines() if ".py`" in row]
+    assert len(rows) > 15, "the rows are no longer found"
+    for files, names in rows:
+        paths = [PROJECT_ROOT / "src" / "dragoman" / file for file in re.findall(r"`([^`]+)`", files)]
+        text = "".join(path.read_text() for path in paths)
+        for name in re.findall(r"`([^`]+)`", names):
+            assert re.search(rf"^\s*(?:(?:async )?def |class )?{name}\b", text, re.MULTILINE), (files, name)
+
+
 def test_the_page_of_the_command_line_lists_commands_that_exist() -> None:
     """The site adds the help of every command."""
     listed = set(re.findall(r"^\| `dragoman (\w+)`", text_of("cli.md"), re.MULTILINE))

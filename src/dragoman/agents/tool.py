@@ -43,7 +43,7 @@ class ToolOptions(TypedDict, total=False):
     needs_approval: bool | ApprovalRule
     """Whether the user must approve each call, or a function that says so for the arguments of a call."""
     reads_only: bool
-    """Whether the tool changes nothing, so that it may also be used in plan mode."""
+    """Whether the tool changes nothing, so that it may also be used in planning mode."""
     idempotent: bool
     """Whether a call may be repeated after a server crash; the same as `on_restart="repeat"`."""
     on_restart: OnRestart | None
