@@ -5,7 +5,9 @@ import json
 from typing import Any
 
 from tests.asgi_client import Answer, Stream
+from tests.conversations import call, script
 from tests.protocols.aap.client import Connection
+from tests.servers import AppServer
 
 Json = Any
 
@@ -14,6 +16,14 @@ OLD = "2025-11-25"
 META = "io.modelcontextprotocol/"
 TASKS = f"{META}tasks"
 FORMS: Json = {"elicitation": {}}
+STAMP = script(call("stamp", text="x"), {"say": "then: {result}"})
+SLOW = script({"say": "one "}, {"wait_ms": 600_000}, {"say": "two"})
+
+
+async def session_status(server: AppServer, session_id: str) -> str:
+    """The status of a session of alice's, as AAP shows it."""
+    reply = await server.aap_client("alice").get(f"/sessions/{session_id}")
+    return str(reply.json["_meta"]["status"])
 
 
 class CallStream:

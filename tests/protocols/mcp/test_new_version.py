@@ -9,13 +9,10 @@ from uuid import uuid4
 import pytest
 
 from tests.asgi_client import DEADLINE_S
-from tests.conversations import call, calls, script
-from tests.protocols.mcp.client import FORMS, META, NEW, TASKS, Json, McpClient
+from tests.conversations import calls, script
+from tests.protocols.mcp.client import FORMS, META, NEW, SLOW, STAMP, TASKS, Json, McpClient, session_status
 from tests.requirements import requirement
 from tests.servers import AppServer, running_server
-
-STAMP = script(call("stamp", text="x"), {"say": "then: {result}"})
-SLOW = script({"say": "one "}, {"wait_ms": 600_000}, {"say": "two"})
 
 
 @pytest.fixture
@@ -37,11 +34,6 @@ def answers(asked: Json, action: str, **content: Json) -> Json:
         "requestState": asked["requestState"],
         "inputResponses": dict.fromkeys(asked["inputRequests"], answer),
     }
-
-
-async def session_status(server: AppServer, session_id: str) -> str:
-    reply = await server.aap_client("alice").get(f"/sessions/{session_id}")
-    return str(reply.json["_meta"]["status"])
 
 
 async def until_status(server: AppServer, session_id: str, status: str) -> None:
