@@ -6,20 +6,21 @@
 `body` is the request's JSON, decoded as its type, and `session` the one that the path names, leased as `access` says.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dragoman.core.refusals import Invalid
 from dragoman.engine.engine import Engine
 from dragoman.protocols.blade.access import lease_owned, lease_readable
 from dragoman.protocols.blade.errors import detail_of
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
-from dragoman.protocols.kit.decoding import decode_body
+from dragoman.protocols.kit.decoding import decode_body, parse_whole_number
 from dragoman.protocols.kit.endpoints import (
     ApiDescription,
     Endpoint,
@@ -35,6 +36,7 @@ from dragoman.protocols.kit.router import Handler
 DEFAULT_BODY_LIMIT = 64 * 1024
 SESSION = "/sessions/{session}"
 PAGE_QUERY = (query("limit", "how many"), query("offset", "how many to skip"))
+MAX_OFFSET = 999_999_999
 PRIVATE_HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
 
@@ -120,3 +122,20 @@ class BladeHandlers(Handlers):
 def write_error(error: ErrorResponse) -> Response:
     """Write an error as `{"detail": TEXT}`."""
     return json_response({"detail": detail_of(error)}, error.status, error.headers)
+
+
+# --- the query --------------------------------------------------------------------------------------------------------
+
+
+def parse_int(query: Mapping[str, str], name: str, default: int, *, minimum: int, maximum: int) -> int:
+    """Read a whole number from the query. Raises Invalid if it is not one, or is out of bounds."""
+    number = parse_whole_number(query.get(name) or str(default), minimum, maximum)
+    if number is None:
+        raise Invalid(f"must be a whole number from {minimum} to {maximum}", path=name)
+    return number
+
+
+def parse_page(query: Mapping[str, str], *, default: int, maximum: int) -> tuple[int, int]:
+    """Read `offset` and `limit` from the query, the limit being `default` if absent. Raises Invalid."""
+    offset = parse_int(query, "offset", 0, minimum=0, maximum=MAX_OFFSET)
+    return offset, parse_int(query, "limit", default, minimum=1, maximum=maximum)

@@ -7,9 +7,8 @@ import msgspec
 from dragoman.core.memories import MemoryFilter
 from dragoman.core.principal import Principal
 from dragoman.engine.services.memories import MemoryService
-from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, BladeHandlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, BladeHandlers, endpoint, parse_page
 from dragoman.protocols.blade.wire import memories as wire
-from dragoman.protocols.blade.wire.decoding import parse_page
 from dragoman.protocols.kit.decoding import convert_value
 from dragoman.protocols.kit.endpoints import query
 

@@ -7,9 +7,8 @@ from dragoman.core.principal import Principal
 from dragoman.core.schedules import upcoming_times
 from dragoman.engine.scheduler import Scheduler
 from dragoman.ports.environment import Clock
-from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, BladeHandlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, BladeHandlers, endpoint, parse_int, parse_page
 from dragoman.protocols.blade.wire import schedules as wire
-from dragoman.protocols.blade.wire.decoding import parse_int, parse_page
 from dragoman.protocols.kit.endpoints import query
 
 BODY_LIMIT = 2 * 1024 * 1024

@@ -14,10 +14,9 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.access import lease_owned
-from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, BladeHandlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, BladeHandlers, endpoint, parse_page
 from dragoman.protocols.blade.wire import sessions as wire
 from dragoman.protocols.blade.wire.chat import SessionDetail, parse_session_name, public_session_id
-from dragoman.protocols.blade.wire.decoding import parse_page
 from dragoman.protocols.blade.wire.sessions import CreatedSession, SessionPage
 from dragoman.protocols.kit.connection import while_connected
 from dragoman.protocols.kit.endpoints import query

@@ -22,10 +22,9 @@ from dragoman.protocols.blade.projection.loader import (
 )
 from dragoman.protocols.blade.projection.projection import Projection
 from dragoman.protocols.blade.projection.turns import TurnBuilder
-from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, BladeHandlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import MAX_OFFSET, PAGE_QUERY, SESSION, BladeHandlers, endpoint, parse_page
 from dragoman.protocols.blade.wire import chat
 from dragoman.protocols.blade.wire import sessions as wire
-from dragoman.protocols.blade.wire.decoding import MAX_OFFSET, parse_page
 
 BODY_LIMIT = 4 * 1024 * 1024
 COMPACTION_THRESHOLD = 0.8
