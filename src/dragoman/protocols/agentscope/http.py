@@ -66,10 +66,7 @@ def app(
 ) -> ProtocolApp:
     """The protocol as an ASGI application. Some of its paths are at the root, so it expects whole paths."""
     handlers = _Handlers(engine, options, access.admit_stream, state)
-    routes = [
-        each._replace(path=_configured(f"/{each.path}", options.path)[1:].replace("_id}", "_id:path}"))
-        for each in handlers.routes()
-    ]  # ids that clients choose may contain slashes
+    routes = [each._replace(path=_configured(f"/{each.path}", options.path)[1:]) for each in handlers.routes()]
     return ProtocolApp(inputs.PROTOCOL, routes, ERROR_TABLE, access, write_error=_write_error)
 
 
@@ -112,6 +109,8 @@ class AgentScopeError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class _Handlers(Handlers):
+    """The handlers. Ids that clients choose may contain slashes."""
+
     def __init__(
         self, engine: Engine, options: AgentScopeOptions, admit_stream: AdmitStream, state: ReadinessProbe
     ) -> None:
@@ -222,7 +221,7 @@ class _Handlers(Handlers):
 
     # --- reading back ---------------------------------------------------------------------------------------------
 
-    @endpoint("GET", "/process/task/{task_id}")
+    @endpoint("GET", "/process/task/{task_id:path}")
     async def task(self, principal: Principal, task_id: str) -> wire.TaskState:
         """Get a task."""
         events = None
@@ -233,7 +232,7 @@ class _Handlers(Handlers):
             raise TaskNotFound
         return task_state(task_id, events)
 
-    @endpoint("GET", "/process/responses/{response_id}")
+    @endpoint("GET", "/process/responses/{response_id:path}")
     async def response(self, principal: Principal, response_id: str) -> wire.AgentResponse:
         """Get a response."""
         async with self._runs.find(principal.user, response_id) as handle:
@@ -245,7 +244,7 @@ class _Handlers(Handlers):
 
     @endpoint(
         "GET",
-        "/process/responses/{response_id}/events",
+        "/process/responses/{response_id:path}/events",
         parameters=(
             query("after", "number of the last event received; -1: none", int),
             request_header("Last-Event-ID", "the same, if `after` is not given"),
@@ -260,7 +259,7 @@ class _Handlers(Handlers):
 
     @endpoint(
         "GET",
-        "/process/sessions/{session_id}/events",
+        "/process/sessions/{session_id:path}/events",
         streams=_STREAM,
         other={204: ResponseSpec(description="the session has no response")},
     )

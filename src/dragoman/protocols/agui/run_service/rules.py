@@ -94,10 +94,6 @@ def _is_client_time_valid(body: RunAgentInput, _: RuleContext) -> bool:
     )
 
 
-def _is_zone(value: Json) -> bool:
-    return isinstance(value, str) and is_zone(value)
-
-
 def _client_time_rule(number: int, field: str, is_valid: Callable[[Json], bool]) -> Rule[RunAgentInput]:
     """A rule about a field of `client_time`. It holds if there is no `client_time`; rule 20 demands an object."""
 
@@ -168,7 +164,7 @@ RULES_AFTER_IMAGES: tuple[Rule[RunAgentInput], ...] = (
         FORWARDED_PROPS_MESSAGE,
         lambda body, context: agent_type_of(body) != MEMORY_AGENT_TYPE and context.is_agent(agent_type_of(body)),
     ),
-    _client_time_rule(17, "device_timezone", _is_zone),
+    _client_time_rule(17, "device_timezone", lambda value: isinstance(value, str) and is_zone(value)),
     _client_time_rule(18, "client_now_iso", is_instant),
     _client_time_rule(19, "client_epoch_ms", lambda value: type(value) is int),
     Rule(20, "client-time", FORWARDED_PROPS_MESSAGE, _is_client_time_valid),

@@ -99,9 +99,11 @@ class RunHandlers(Handlers):
     async def _check(self, caller: Principal, thread: SessionId | None, body: wire.RunAgentInput) -> None:
         """Check a body. Raises RuleViolation, or AgentNotServed if it names its thread's agent, which is gone."""
         try:
-            rules.check(
-                body, RuleContext(self._is_agent_type, lambda url: self._files.path_of(caller.user, url) is not None)
+            context = RuleContext(
+                is_agent=lambda agent_type: self._engine.find_spec(self._agent_name(agent_type)) is not None,
+                is_link=lambda url: self._files.path_of(caller.user, url) is not None,
             )
+            rules.check(body, context)
         except RuleViolation as violation:
             if thread is None or violation.rule.name != "agent-type":
                 raise
@@ -135,9 +137,6 @@ class RunHandlers(Handlers):
         """The name or alias of the agent that a type stands for, which need not be served."""
         is_default = agent_type == DEFAULT_AGENT_TYPE and self._engine.find_spec(agent_type) is None
         return self._engine.default_agent if is_default else agent_type
-
-    def _is_agent_type(self, agent_type: str) -> bool:
-        return self._engine.find_spec(self._agent_name(agent_type)) is not None
 
     # --- answering and cancelling ---------------------------------------------------------------------------------
 
