@@ -63,6 +63,13 @@ def test_a_text_answer_is_parsed(text: str, expected_text: str) -> None:
     assert answer_text(settle(TWO, text).result) == expected_text
 
 
+@pytest.mark.parametrize("text", [" Red ", '{"custom": "Red"}'])
+def test_a_text_that_is_the_label_of_an_option_chooses_it(text: str) -> None:
+    """Pages with a button for each option answer with its label."""
+    call = parsed_questions(question("red", "blue"))
+    assert settle(call, text).result.raw == {"answers": [{"question": "Which?", "labels": ["red"], "custom": None}]}
+
+
 @pytest.mark.parametrize(
     "text",
     [

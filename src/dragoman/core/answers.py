@@ -207,7 +207,7 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
     """Read the answer of a protocol that has only texts: `{"selections", "custom"}` as JSON, or a free text.
 
     Selections are indices or labels, by question (`{"0": [1]}`) or, for a single question, as a plain list. Custom
-    texts are by question too, or one text for all questions without a selection.
+    texts are by question too, or one text for all questions without a selection: it chooses the option that it names.
 
     Raises:
         InvalidAnswer: a selected option does not exist.
@@ -219,7 +219,7 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
     except (ValueError, RecursionError):
         value = None  # not JSON, or with a lone surrogate: the text itself is the answer
     if not isinstance(value, dict) or not value.keys() & {"selections", "custom"}:
-        return Choice(call_id=call.call.call_id, custom=dict.fromkeys(questions, text))
+        value = {"custom": text}
     selections = _by_question(value.get("selections"), list)
     selected = {
         index: [option_index(questions[index], each) for each in chosen]
@@ -228,7 +228,10 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
     }
     custom = value.get("custom")
     if isinstance(custom, str):
-        custom = {index: custom for index in questions if not selected.get(index)}
+        open_questions = {index: each for index, each in questions.items() if not selected.get(index)}
+        named = {index: option_named(each, custom) for index, each in open_questions.items()}
+        selected |= {index: [option] for index, option in named.items() if option is not None}
+        custom = {index: custom for index, option in named.items() if option is None}
     return Choice(call_id=call.call.call_id, selections=selected, custom=_by_question(custom, str))
 
 
@@ -263,6 +266,13 @@ def option_index(question: Question, chosen: Json) -> int:
     if chosen not in labels:
         raise InvalidAnswer(f"{repr(chosen)[:80]} is none of the options {', '.join(labels)}")
     return labels.index(chosen)
+
+
+def option_named(question: Question, text: str) -> int | None:
+    """The index of the option whose label a user's text is, in any case; None if it is a text of the user's own."""
+    labels = [option.label.strip().casefold() for option in question.options]
+    wanted = text.strip().casefold()
+    return labels.index(wanted) if wanted in labels else None
 
 
 def settle_choice(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from dragoman.core.answers import Question, option_index, questions_of
+from dragoman.core.answers import Question, option_index, option_named, questions_of
 from dragoman.core.content import Call, InputBlock, JsonObject, Text
 from dragoman.core.inputs import Answer, Choice, Decision, StoredImage
 from dragoman.core.open_calls import OpenCall
@@ -27,11 +27,9 @@ def question_text(arguments: JsonObject) -> str:
 def choice_from_text(call: Call, text: str) -> Choice:
     """The answer that a user's message gives: an option, if it is the label of one, otherwise a text of the user's."""
     first, *others = questions_of(call.input).questions or (Question(question=""),)
-    labels = [option.label.strip().casefold() for option in first.options]
-    wanted = text.strip().casefold()
     declined = {str(index): NO_ANSWER for index, _ in enumerate(others, 1)}
-    if wanted in labels:
-        return Choice(call_id=call.call_id, selections={"0": [labels.index(wanted)]}, custom=declined)
+    if (option := option_named(first, text)) is not None:
+        return Choice(call_id=call.call_id, selections={"0": [option]}, custom=declined)
     return Choice(call_id=call.call_id, custom={"0": text, **declined})
 
 
