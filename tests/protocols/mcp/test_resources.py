@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from dragoman.protocols.mcp import resources
 from tests.conversations import call, script
 from tests.protocols.mcp.client import McpClient
 from tests.requirements import requirement
@@ -38,6 +41,25 @@ async def test_conversations_are_resources(app_server: AppServer, alice: McpClie
     own = f"dragoman://sessions/{bare['session_id']}"
     assert await alice.error("resources/read", {"uri": own}) == (200, -32002), "its agent declares no history"
     assert await alice.error("resources/list", {"cursor": "x"}) == (200, -32602)
+
+
+@requirement("mcp:resources:list")
+async def test_a_page_is_not_empty_because_newer_conversations_are_with_other_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts show the first page, and few ask for the next one."""
+    monkeypatch.setattr(resources, "PAGE", 2)
+    async with running_server(tmp_path) as server:
+        alice = McpClient(server.connection, server.key("alice"))
+        await alice.initialize()
+        sessions = [(await alice.said("hello"))["session_id"] for _ in range(4)]
+        for _ in range(3):
+            await alice.said("hello", more={"name": "rehearsal-bare"})
+        page = await alice.request("resources/list")
+        rest = await alice.request("resources/list", {"cursor": page["nextCursor"]})
+    listed = [each["uri"].rpartition("/")[2] for each in (*page["resources"], *rest["resources"])]
+    assert (listed, len(page["resources"])) == (sessions[::-1], 3)
+    assert "nextCursor" not in rest
 
 
 @requirement("mcp:resources:setting")

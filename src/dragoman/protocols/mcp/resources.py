@@ -12,6 +12,8 @@ from dragoman.protocols.mcp.translate import markdown_of
 from dragoman.protocols.mcp.wire import MethodRequest
 
 PAGE = 50
+"""How many sessions are read from the store at a time, and at least listed if there are so many."""
+MAX_STORE_PAGES = 20
 SCHEME = "dragoman://sessions/"
 MIME_TYPE = "text/markdown"
 
@@ -23,20 +25,27 @@ class Resources:
         self._engine = engine
 
     async def page(self, request: MethodRequest) -> JsonObject:
-        """A page of the caller's conversations, newest first; of one agent, if the path names one."""
+        """A page of the caller's conversations, newest first; of one agent, if the path names one.
+
+        It is short, or empty, only if there are too many others between its conversations.
+        """
         cursor, owner = request.params.get("cursor"), request.principal.user
+        after = None if cursor is None else str(cursor)
+        listed: list[JsonObject] = []
 
         def show(state: SessionState) -> JsonObject | None:
             return _resource(state) if self._is_readable(state, request.agent) else None
 
-        try:
-            shown, following = await session_page(
-                self._engine, owner, None if cursor is None else str(cursor), PAGE, show
-            )
-        except InvalidCursor as error:
-            raise InvalidParams("expected the nextCursor of an earlier page") from error
-        page: JsonObject = {"resources": [each for each in shown if each is not None]}
-        return page if following is None else {**page, "nextCursor": following}
+        for _ in range(MAX_STORE_PAGES):
+            try:
+                shown, after = await session_page(self._engine, owner, after, PAGE, show)
+            except InvalidCursor as error:
+                raise InvalidParams("expected the nextCursor of an earlier page") from error
+            listed += [each for each in shown if each is not None]
+            if after is None or len(listed) >= PAGE:
+                break
+        page: JsonObject = {"resources": listed}
+        return page if after is None else {**page, "nextCursor": after}
 
     async def templates(self, request: MethodRequest) -> JsonObject:
         """How the address of a conversation is made."""
