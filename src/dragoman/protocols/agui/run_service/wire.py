@@ -17,12 +17,8 @@ from msgspec import UNSET, Meta, UnsetType
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import SessionId
 from dragoman.protocols.agui import wire as agui_wire
-from dragoman.protocols.agui.content import AssistantMessage, DeveloperMessage, SystemMessage, TextPart
+from dragoman.protocols.agui.content import AssistantMessage, DeveloperMessage, SystemMessage, TextPart, WireStruct
 from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_json
-
-
-class _In(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What clients send. Unknown fields are ignored."""
 
 
 class _Out(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -32,7 +28,7 @@ class _Out(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 # --- RunAgentInput ----------------------------------------------------------------------------------------------------
 
 
-class BinaryPart(_In, frozen=True, kw_only=True, tag="binary", tag_field="type"):
+class BinaryPart(WireStruct, frozen=True, kw_only=True, tag="binary", tag_field="type"):
     """An image, by a signed link of this server."""
 
     mime_type: str
@@ -42,7 +38,7 @@ class BinaryPart(_In, frozen=True, kw_only=True, tag="binary", tag_field="type")
     filename: str | None = None
 
 
-class Source(_In, frozen=True, kw_only=True):
+class Source(WireStruct, frozen=True, kw_only=True):
     """Where an image of AG-UI 1.0 is."""
 
     type: str
@@ -50,7 +46,7 @@ class Source(_In, frozen=True, kw_only=True):
     mime_type: str | None = None
 
 
-class ImagePart(_In, frozen=True, kw_only=True, tag="image", tag_field="type"):
+class ImagePart(WireStruct, frozen=True, kw_only=True, tag="image", tag_field="type"):
     """An image in the form of AG-UI 1.0. It means the same as a binary part."""
 
     source: Source
@@ -59,7 +55,7 @@ class ImagePart(_In, frozen=True, kw_only=True, tag="image", tag_field="type"):
 Part = TextPart | BinaryPart | ImagePart
 
 
-class UserMessage(_In, frozen=True, kw_only=True, tag="user", tag_field="role"):
+class UserMessage(WireStruct, frozen=True, kw_only=True, tag="user", tag_field="role"):
     """A user message. The only one that is stored."""
 
     id: str
@@ -67,14 +63,14 @@ class UserMessage(_In, frozen=True, kw_only=True, tag="user", tag_field="role"):
     name: str | None = None
 
 
-class ReasoningMessage(_In, frozen=True, kw_only=True, tag="reasoning", tag_field="role"):
+class ReasoningMessage(WireStruct, frozen=True, kw_only=True, tag="reasoning", tag_field="role"):
     """Reasoning. Not used."""
 
     id: str
     content: str | None = None
 
 
-class ActivityMessage(_In, frozen=True, kw_only=True, tag="activity", tag_field="role"):
+class ActivityMessage(WireStruct, frozen=True, kw_only=True, tag="activity", tag_field="role"):
     """An activity. Not used."""
 
     id: str
@@ -82,7 +78,7 @@ class ActivityMessage(_In, frozen=True, kw_only=True, tag="activity", tag_field=
     content: Json = None
 
 
-class ToolMessage(_In, frozen=True, kw_only=True, tag="tool", tag_field="role"):
+class ToolMessage(WireStruct, frozen=True, kw_only=True, tag="tool", tag_field="role"):
     """The result of a call. Used if it answers an open call of a front-end tool of this thread."""
 
     id: str
@@ -103,7 +99,7 @@ class Tool(agui_wire.Tool, frozen=True, kw_only=True):
     parameters: JsonObject
 
 
-class RunAgentInput(_In, frozen=True, kw_only=True):
+class RunAgentInput(WireStruct, frozen=True, kw_only=True):
     """The body of `POST /runs`."""
 
     thread_id: str
@@ -204,7 +200,7 @@ def _normalize_message(value: Json) -> Json:
 # --- answers, the profile ---------------------------------------------------------------------------------------------
 
 
-class Answer(_In, frozen=True, kw_only=True):
+class Answer(WireStruct, frozen=True, kw_only=True):
     """The answer to a call that waits (shared rules, 22)."""
 
     call_id: str
@@ -216,7 +212,7 @@ class Answer(_In, frozen=True, kw_only=True):
     custom: Json = None
 
 
-class Answers(_In, frozen=True, kw_only=True):
+class Answers(WireStruct, frozen=True, kw_only=True):
     """The body of `POST /runs/{thread_id}/answers`."""
 
     answers: Annotated[tuple[Answer, ...], Meta(min_length=1, max_length=1000)]
