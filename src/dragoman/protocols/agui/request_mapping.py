@@ -64,16 +64,10 @@ def seeds_of(messages: Sequence[agui_content.Message], new_id: NewId) -> Mapping
 
     Calls without a result and results without a call are left out, so that the history leaves nothing open.
     """
-    call_ids = {
-        call.id
-        for each in messages
-        if isinstance(each, agui_content.AssistantMessage)
-        for call in each.tool_calls or ()
-    }
     results = {
         message.tool_call_id: (f"messages[{index}]", message)
         for index, message in reversed(list(enumerate(messages)))  # the first one counts
-        if isinstance(message, agui_content.ToolMessage) and message.tool_call_id in call_ids
+        if isinstance(message, agui_content.ToolMessage)
     }
     seeds: dict[str, core.Message] = {}
     for index, message in enumerate(messages):
