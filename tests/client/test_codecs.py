@@ -26,8 +26,8 @@ from dragoman.client import (
 from dragoman.client.aap import AapCodec
 from dragoman.client.agentscope import AgentScopeCodec
 from dragoman.client.agui import AguiCodec
-from dragoman.client.blade import answer_payload, message_payload
-from dragoman.client.codec import SessionHandle, Turn, UserInput
+from dragoman.client.blade import BladeCodec, answer_payload, message_payload
+from dragoman.client.codec import SessionConfig, SessionHandle, Turn, UserInput
 from dragoman.client.errors import InvalidResponse
 from dragoman.client.events import Event, Option, QuestionItem, ToolCall, ToolResult
 from dragoman.client.openai import OpenAiCodec
@@ -370,6 +370,11 @@ def test_the_blade_server_decodes_the_clients_messages_and_answers() -> None:
         blade_wire.AskUserAnswer("c3", {"0": [2]}, {"0": "no"}),
         blade_wire.AskUserAnswer("c4", {"0": [1]}, {"1": "own"}),
     ]
+
+
+def test_a_new_session_without_an_id_is_an_invalid_response_over_blade() -> None:
+    with pytest.raises(InvalidResponse, match="expected a new session"):
+        BladeCodec().create(SessionConfig(agent="x")).decode(b'{"hello":"world"}')
 
 
 @pytest.mark.parametrize("packet", ['42²["event"]', '43²["reply"]', "42", "43[]"])

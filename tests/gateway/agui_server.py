@@ -13,10 +13,19 @@ from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.ui.ag_ui import AGUIAdapter
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from tests.servers import Listener
+
+REFUSALS = {
+    "Bearer talkative": JSONResponse({"error": "x" * 5000}, 400),
+    "Bearer nested": JSONResponse({"error": {"message": "a message has at most 1 MB"}}, 413),
+    "Bearer fastapi": JSONResponse({"detail": [{"msg": "Field required"}]}, 422),
+    "Bearer failing": HTMLResponse("<html><h1>Internal Server Error</h1></html>", 500),
+    "Bearer overloaded": PlainTextResponse("no healthy upstream", 503),
+}
+"""The answers to requests with these keys."""
 
 
 class AguiServer:
@@ -104,8 +113,8 @@ class AguiServer:
     async def _serve(self, request: Request) -> Response:
         if request.headers.get("authorization") == "Bearer wrong":
             return PlainTextResponse("incorrect key: wro**", 401)
-        if request.headers.get("authorization") == "Bearer talkative":
-            return JSONResponse({"error": "x" * 5000}, 400)
+        if request.headers.get("authorization") in REFUSALS:
+            return REFUSALS[request.headers["authorization"]]
         self.requests.append(await request.json())
         self.headers.append(dict(request.headers))
         return await AGUIAdapter.dispatch_request(request, agent=self._agent)

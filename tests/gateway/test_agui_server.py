@@ -30,6 +30,7 @@ from dragoman.client import (
 )
 from dragoman.client import Result as ToolAnswer
 from dragoman.client.connection import Timeouts
+from dragoman.client.errors import REDIRECTED
 from dragoman.core.content import AssistantMessage, text_of
 from dragoman.core.events import RunStopped
 from dragoman.core.stream import START, Record
@@ -79,6 +80,7 @@ async def server(
         ),
         RemoteAgent("ag-ui", "http://127.0.0.1:9/agent", name="down", timeouts=timeouts),
         RemoteAgent("ag-ui", remote.url.replace("/agent", "/moved"), name="moved", timeouts=timeouts),
+        RemoteAgent("openai", remote.url.replace("/agent", "/v1"), agent="m", name="responses", timeouts=timeouts),
     ]
     async with running_socket_server(tmp_path_factory.mktemp("gateway"), agents=agents, rehearsal=False) as server:
         yield server
@@ -243,18 +245,34 @@ async def test_headers_may_depend_on_the_user_and_the_sessions_options(client: A
 
 
 @pytest.mark.parametrize(
-    ("token", "message"),
+    ("token", "code", "message"),
     [
-        ("wrong", "The remote server refused the credentials"),
-        ("talkative", f"The remote agent refused the request: {'x' * 1000}"),
+        ("wrong", "remote_refused", "The remote server refused the credentials"),
+        ("talkative", "remote_refused", f"The remote agent refused the request: {'x' * 1000}"),
+        ("nested", "remote_refused", "The remote agent refused the request: a message has at most 1 MB"),
+        ("fastapi", "remote_refused", 'The remote agent refused the request: [{"msg":"Field required"}]'),
+        ("failing", "remote_error", "The remote agent failed: the server answered 500"),
+        ("overloaded", "remote_unavailable", "The remote agent is unavailable: no healthy upstream"),
     ],
 )
-async def test_a_refusal_repeats_no_credentials_and_no_long_text(client: AsyncClient, token: str, message: str) -> None:
+async def test_a_refusal_says_what_is_wrong_without_credentials_pages_and_long_text(
+    client: AsyncClient, token: str, code: str, message: str
+) -> None:
     session = await client.create("private", options={"token": token})
     ended = (await events_of(session.run("hello")))[-1]
     assert isinstance(ended, Ended)
     assert ended.problem is not None
-    assert (ended.problem.code, ended.problem.message) == ("remote_refused", message)
+    assert (ended.problem.code, ended.problem.message) == (code, message)
+
+
+async def test_a_server_without_the_protocol_is_no_server_with_a_wrong_answer(client: AsyncClient) -> None:
+    session = await client.create("responses")
+    ended = (await events_of(session.run("hello")))[-1]
+    assert isinstance(ended, Ended)
+    assert ended.problem is not None
+    assert (ended.problem.code, ended.problem.message) == (
+        "remote_refused", "The remote server does not support the request; the log of this server says what"
+    )  # fmt: skip
 
 
 async def test_a_stream_that_breaks_off_ends_the_run_with_what_was_received(
@@ -324,7 +342,7 @@ async def test_a_server_that_is_down_is_not_asked_for_a_while(client: AsyncClien
         ready = await http.get("/readyz")
         assert ready.status_code == 200
         states = dict(each.split() for each in ready.json()["remote_agents"].split(", "))
-        names = ("fragile", "moved", "private", "short", "stubborn", "weather")
+        names = ("fragile", "moved", "private", "responses", "short", "stubborn", "weather")
         assert states == {"down": "unavailable", **dict.fromkeys(names, "available")}
         metrics = (await http.get("/metrics")).text
     assert 'dragoman_remote_agent_available{agent="down"} 0' in metrics
@@ -334,7 +352,12 @@ async def test_a_server_that_is_down_is_not_asked_for_a_while(client: AsyncClien
 async def test_a_redirect_is_not_followed(client: AsyncClient, remote: AguiServer) -> None:
     sent = len(remote.requests)
     session = await client.create("moved")
-    assert shown(await events_of(session.run("hello"))) == [("ended", "remote_refused")]
+    (ended,) = await events_of(session.run("hello"))
+    assert isinstance(ended, Ended)
+    assert ended.problem is not None
+    assert (ended.problem.code, ended.problem.message) == (
+        "remote_refused", f"The remote agent refused the request: {REDIRECTED}"
+    )  # fmt: skip
     assert len(remote.requests) == sent
 
 

@@ -24,7 +24,7 @@ from dragoman.client.codec import (
     UserInput,
     require_unset,
 )
-from dragoman.client.decoding import decode_error_body, decode_json
+from dragoman.client.decoding import decode_error_body, decode_json, error_message
 from dragoman.client.errors import RequestRefused, Unsupported, make_refusal
 from dragoman.client.events import (
     Agent,
@@ -175,7 +175,7 @@ class A2aCodec:
         payload = decode_error_body(body, "error")
         error = payload.get("error")
         fields = error if isinstance(error, dict) else {**payload, "message": payload.get("detail") or error}
-        message = str(fields.get("message") or f"the server answered {status}")
+        message = error_message(fields.get("message"))
         request_id = headers.get("x-request-id", "")
         return make_refusal(status, str(fields.get("status") or ""), message, body=body, request_id=request_id)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from dragoman.client.aap_seeds import seed_messages
 from dragoman.client.codec import Request, SessionConfig, SessionHandle, TurnInput, TypedRequest, UserInput
-from dragoman.client.decoding import decode_error_body, decode_flag, decode_json
+from dragoman.client.decoding import decode_error_body, decode_flag, decode_json, error_message
 from dragoman.client.errors import InvalidResponse, RequestRefused, Unsupported, make_refusal
 from dragoman.client.events import (
     Agent,
@@ -186,7 +186,7 @@ class AapCodec:
         return make_refusal(
             status,
             str(error.get("code") or ""),
-            str(error.get("error") or f"the server answered {status}"),
+            error_message(error.get("error")),
             body=body,
             request_id=headers.get("x-request-id", "") or str(error.get("reference") or ""),
         )

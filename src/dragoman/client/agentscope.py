@@ -20,7 +20,7 @@ from dragoman.client.codec import (
     UserInput,
     require_unset,
 )
-from dragoman.client.decoding import decode_error_body, decode_flag, decode_json, parse_arguments
+from dragoman.client.decoding import decode_error_body, decode_flag, decode_json, error_message, parse_arguments
 from dragoman.client.errors import InvalidResponse, RequestRefused, Unsupported, make_refusal
 from dragoman.client.events import (
     Agent,
@@ -182,7 +182,7 @@ class AgentScopeCodec:
 def _to_refusal(status: int, payload: JsonObject, body: bytes, request_id: str = "") -> RequestRefused:
     error = payload.get("error")
     fields = error if isinstance(error, dict) else {"code": payload.get("code"), "message": error}
-    message = str(fields.get("message") or payload.get("detail") or f"the server answered {status}")
+    message = error_message(fields.get("message"), payload.get("detail"))
     return make_refusal(status, str(fields.get("code") or ""), message, body=body, request_id=request_id)
 
 

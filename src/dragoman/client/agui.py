@@ -24,7 +24,7 @@ from dragoman.client.codec import (
     UserInput,
     require_unset,
 )
-from dragoman.client.decoding import decode_error_body, decode_flag, decode_json
+from dragoman.client.decoding import decode_error_body, decode_flag, decode_json, error_message
 from dragoman.client.errors import ClientError, RequestRefused, Unsupported, make_refusal
 from dragoman.client.events import (
     Agent,
@@ -182,12 +182,12 @@ class AguiCodec:
     def decode_refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefused:
         """Decode an error response. Its members differ between servers."""
         error = decode_error_body(body, "error")
-        message = next((str(error[name]) for name in ("error", "detail", "message") if error.get(name)), "")
+        message = error_message(error.get("error"), error.get("detail"), error.get("message"))
         code = str(error.get("code") or "")
         return make_refusal(
             404 if code == "thread_not_found" else status,
             code,
-            message or f"the server answered {status}",
+            message,
             body=body,
             request_id=headers.get("x-request-id", "") or str(error.get("reference") or ""),
         )

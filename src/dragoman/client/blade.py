@@ -18,7 +18,7 @@ from dragoman.client.codec import (
     UserInput,
     require_unset,
 )
-from dragoman.client.decoding import decode_error_body, decode_json, parse_arguments
+from dragoman.client.decoding import decode_error_body, decode_json, error_message, parse_arguments
 from dragoman.client.errors import InvalidResponse, RequestRefused, Unreachable, Unsupported, make_refusal
 from dragoman.client.events import (
     Agent,
@@ -61,6 +61,10 @@ STATUSES = {"waiting_for_input": "waiting", "running": "running"}
 STOP_REASONS: Mapping[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
 
 
+class _Created(msgspec.Struct, frozen=True):
+    session_id: str
+
+
 class BladeCodec:
     """The codec for Blade's REST API."""
 
@@ -94,9 +98,8 @@ class BladeCodec:
             body["intent"] = session_config.title
 
         def decode(response: bytes) -> SessionHandle:
-            return SessionHandle(
-                id=chat.parse_session_name(str(_decode_object(response)["session_id"])), agent=session_config.agent
-            )
+            created = decode_json(response, _Created, "a new session")
+            return SessionHandle(id=chat.parse_session_name(created.session_id), agent=session_config.agent)
 
         request = Request(
             method="POST",
@@ -152,7 +155,7 @@ class BladeCodec:
     def decode_refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefused:
         """Decode an error response."""
         error = decode_error_body(body, "detail")
-        message = str(error.get("detail") or error.get("error") or f"the server answered {status}")
+        message = error_message(error.get("detail"), error.get("error"))
         request_id = headers.get("x-request-id", "")
         return make_refusal(status, str(error.get("code") or ""), message, body=body, request_id=request_id)
 

@@ -32,11 +32,27 @@ def decode_json(body: bytes, kind: type[T], description: str) -> T:
 
 
 def decode_error_body(body: bytes, message_member: str) -> JsonObject:
-    """Decode an error body. Anything but a JSON object becomes the member `message_member`."""
+    """Decode an error body. Anything but a JSON object or a page becomes the member `message_member`."""
     try:
         return msgspec.json.decode(body, type=dict[str, Json])
     except _DECODE_ERRORS:
-        return {message_member: body[:_MAX_MESSAGE_BYTES].decode("utf-8", "replace").strip()}
+        text = body[:_MAX_MESSAGE_BYTES].decode("utf-8", "replace").strip()
+        return {} if text.startswith("<") else {message_member: text}
+
+
+def error_message(*members: Json) -> str:
+    """The first message among members of an error, which may be objects themselves; empty if there is none."""
+    for member in members:
+        match member:
+            case {"message": found} | {"detail": found} | {"msg": found}:
+                if text := error_message(found):
+                    return text
+            case str() | None:
+                if member:
+                    return member
+            case _ if member:
+                return msgspec.json.encode(member).decode()
+    return ""
 
 
 def decode_flag(body: bytes, name: str) -> bool:

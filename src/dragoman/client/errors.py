@@ -70,10 +70,16 @@ BUSY_CODES = {"turn_in_progress", "thread_busy", "session_busy", "conversation_b
 """Error codes that mean `Busy`, in lower case. Other refusals have the same status."""
 
 
+REDIRECTED = "the server redirects to another address, which is not followed: check the URL, and the slash at its end"
+
+
 def make_refusal(
     status: int, code: str, message: str, *, body: bytes, request_id: str, may_retry: bool = False
 ) -> RequestRefused:
-    """Build the exception for a response's status and error code."""
+    """Build the exception for a response's status, error code and message, which may be empty."""
+    if not message:
+        redirects = 300 <= status < 400
+        message = REDIRECTED if redirects else f"the server answered {status}"
     kind = {401: Unauthorized, 403: Unauthorized, 404: NotFound}.get(status, RequestRefused)
     if code.lower() in BUSY_CODES:
         kind, may_retry = Busy, True

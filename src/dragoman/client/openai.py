@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from dragoman.client.codec import Request, SessionConfig, SessionHandle, TurnInput, TypedRequest, require_unset
-from dragoman.client.decoding import decode_error_body, decode_json
+from dragoman.client.decoding import decode_error_body, decode_json, error_message
 from dragoman.client.errors import RequestRefused, make_refusal
 from dragoman.client.events import Agent, SessionInfo
 from dragoman.client.openai_items import to_input_items, to_seed_items
@@ -185,11 +185,10 @@ class OpenAiCodec:
         payload = decode_error_body(body, "error")
         error = payload.get("error")
         fields: Mapping[str, Json] = error if isinstance(error, dict) else {**payload, "message": error}
-        message = fields.get("message") or payload.get("message") or payload.get("detail")
         return make_refusal(
             status,
             str(fields.get("code") or ""),
-            str(message or f"the server answered {status}"),
+            error_message(fields.get("message"), payload.get("message"), payload.get("detail")),
             body=body,
             request_id=headers.get("x-request-id", ""),
         )

@@ -22,7 +22,7 @@ from dragoman.client.codec import (
     UserInput,
     require_unset,
 )
-from dragoman.client.decoding import decode_error_body, decode_flag, decode_json
+from dragoman.client.decoding import decode_error_body, decode_flag, decode_json, error_message
 from dragoman.client.errors import ClientError, RequestRefused, Unsupported, make_refusal
 from dragoman.client.events import (
     Allow,
@@ -254,7 +254,7 @@ class RunServiceCodec:
     def decode_refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefused:
         """Decode an error response, a problem of RFC 9457."""
         problem = decode_error_body(body, "detail")
-        message = str(problem.get("detail") or f"the server answered {status}")
+        message = error_message(problem.get("detail"))
         request_id = headers.get("x-request-id", "")
         return make_refusal(status, str(problem.get("code") or ""), message, body=body, request_id=request_id)
 

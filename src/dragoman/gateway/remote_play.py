@@ -13,7 +13,16 @@ import structlog
 
 from dragoman.client import events as remote
 from dragoman.client.codec import TurnInput, UserInput
-from dragoman.client.errors import Busy, ClientError, NotFound, RequestRefused, TimedOut, Unauthorized, Unreachable
+from dragoman.client.errors import (
+    Busy,
+    ClientError,
+    NotFound,
+    RequestRefused,
+    TimedOut,
+    Unauthorized,
+    Unreachable,
+    Unsupported,
+)
 from dragoman.core.agent import AgentError, Recorded, Run
 from dragoman.core.answers import INTERRUPTED_RESULT
 from dragoman.core.content import Message, ToolMessage
@@ -43,6 +52,7 @@ MAX_KEPT_BYTES = 1024 * 1024
 """How much of a history is kept in the remote server's own form."""
 BUSY_DELAYS_S = (0.1, 0.5, 2.0)
 """How long to wait before a turn is sent again that the remote server refused because another run was active."""
+UNAVAILABLE_STATUSES = (502, 503, 504)
 _KEY_PREFIX = "remote/"
 _DECODER = msgspec.json.Decoder(Link)
 
@@ -295,12 +305,20 @@ class Play:
                 failure = AgentError("remote_busy", "The remote agent is busy with another run of this session")
             case Unauthorized():
                 failure = AgentError("remote_refused", "The remote server refused the credentials")
+            case RequestRefused() if error.status in UNAVAILABLE_STATUSES:
+                failure = AgentError("remote_unavailable", f"The remote agent is unavailable: {error_text(error)}")
+            case RequestRefused() if error.status >= 500:
+                failure = AgentError("remote_error", f"The remote agent failed: {error_text(error)}")
             case RequestRefused():
                 failure = AgentError("remote_refused", f"The remote agent refused the request: {error_text(error)}")
             case TimedOut():
                 failure = AgentError("remote_unavailable", "The remote agent did not answer in time")
             case Unreachable():
                 failure = AgentError("remote_unavailable", "The remote agent cannot be reached")
+            case Unsupported():
+                failure = AgentError(
+                    "remote_refused", "The remote server does not support the request; the log of this server says what"
+                )
             case _:
                 failure = AgentError("remote_invalid", "The remote agent's answer does not follow its protocol")
         raise failure from error
