@@ -71,6 +71,7 @@ REQUIREMENTS = (
     Requirement("a2a:stream:same-text", "The text of a stream is that of the task", "a2a §6"),
     Requirement("a2a:stream:subscribe", "A snapshot and what follows: no gap and nothing twice", "A2A 1.0, 3.1.6"),
     Requirement("a2a:stream:resume", "After an event's id a stream goes on, at any age", "a2a §6 [chosen]"),
+    Requirement("a2a:stream:revoked", "A stream whose key is revoked ends with its binding's error", "a2a §6 [chosen]"),
     Requirement("a2a:stream:over", "A task that is over cannot be subscribed to", "A2A 1.0, 3.1.6"),
     Requirement("a2a:stream:cut", "What a crash cut off is marked, and its step comes again", "shared rules, 25"),
     # --- suites and clients -------------------------------------------------------------------------------------------

@@ -208,6 +208,7 @@ REQUIREMENTS = (
         ("stream:output", "The terminal output equals the terminal message events, also when failed or canceled"),
         ("stream:usage", "Usage is the sum over the run, zeros when no model was called"),
         ("stream:keep-alive", "After a time of silence a comment is sent, without a number"),
+        ("stream:revoked", "A stream whose key is revoked ends with an `error` message, without a number of its own"),
         ("stream:example", "The specification's example stream is sent exactly"),
     ),
     Requirement(

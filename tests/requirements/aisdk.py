@@ -74,6 +74,7 @@ REQUIREMENTS = (
         "ai-sdk:stream:inner", "A call of a sub-agent that waits is a call of the message", "ai-sdk 6; rule 20"
     ),
     Requirement("ai-sdk:stream:metadata", "Metadata says when, in which session, and how many tokens", "ai-sdk 5.4"),
+    Requirement("ai-sdk:stream:revoked", "A stream whose key is revoked ends with the reason", "ai-sdk 7 [chosen]"),
     Requirement("ai-sdk:stream:cut", "A step that a crash cut off is marked in the metadata", "ai-sdk 5.4; rule 25"),
     Requirement("ai-sdk:stream:taken", "An answer that is taken while others wait gets a short stream", "ai-sdk 4"),
     Requirement("ai-sdk:version:5", "Clients of version 5 get approvals as data and tools of their own", "ai-sdk 11"),

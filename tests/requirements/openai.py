@@ -77,6 +77,7 @@ REQUIREMENTS = (
         ("stream:ends", "Each stop reason has its status, event and details"),
         ("stream:too-long", "What is too long for the model is refused, or fails, with `context_length_exceeded`"),
         ("stream:replay", "`starting_after` continues a stream at any event, at any time"),
+        ("stream:revoked", "A stream whose key is revoked ends with an `error` event; the response continues"),
         ("stream:cut", "After a crash the cut item is incomplete and says which items come again"),
         ("disconnect:cancels", "Closing the connection stops the run, streamed or not"),
         ("disconnect:exceptions", "Background runs, watched runs and `continue` go on"),

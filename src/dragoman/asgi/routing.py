@@ -91,7 +91,7 @@ class StreamGuard:
         except asyncio.CancelledError:
             if not stream.was_revoked():
                 raise
-            # The frames so far are whole, and the run continues. A client that reconnects learns why.
+            # The frames so far are whole, and the run continues.
             frame: bytes = scope.get("revocation_frame", b"")
             await send({"type": "http.response.body", "body": frame, "more_body": False})
         finally:

@@ -439,7 +439,7 @@ async def test_an_answer_that_ends_early_ends_with_an_error(
         app: Any = server.connection.app
         await app.keys.revoke("alice_phone")
         assert (await phone.end())["error"] == {
-            "message": "The API key was revoked; the run continues",
+            "message": "the API key or token is no longer valid; the run continues",
             "type": "authentication_error",
             "param": "",
             "code": "invalid_api_key",

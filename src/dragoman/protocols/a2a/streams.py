@@ -6,6 +6,7 @@ The snapshot is the fold at one position of the log, and the stream continues af
 The id of an event is its position in the log: after it, a client can continue at any time.
 """
 
+from dragoman.core.refusals import Unauthenticated
 from dragoman.core.stream import Cursor, Piece, Record, cursor_of
 from dragoman.protocols.a2a import wire
 from dragoman.protocols.a2a.translate import TaskFold, text_part
@@ -60,8 +61,8 @@ class TaskFrames:
         return b"id: %d.%d%b%b%b" % (piece.after, piece.place, head, text, tail)
 
     def close(self, error: Exception) -> bytes:
-        """Nothing: a stream that breaks is subscribed to again."""
-        return b""
+        """Nothing if the client may subscribe again; an error if it may not."""
+        return self._codec.no_access_frame(error) if isinstance(error, Unauthenticated) else b""
 
     def _template_of(self, artifact_id: str, *, append: bool) -> tuple[bytes, bytes]:
         fold = self._fold

@@ -11,10 +11,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from dragoman.core.content import Json, JsonObject
+from dragoman.core.refusals import Unauthenticated
 from dragoman.protocols.a2a import wire
-from dragoman.protocols.a2a.errors import VersionNotSupported
+from dragoman.protocols.a2a.errors import ERRORS, VersionNotSupported, http_error
 from dragoman.protocols.kit.frames import encode_json
-from dragoman.protocols.kit.json_rpc import RequestId, ResultMessage
+from dragoman.protocols.kit.json_rpc import ErrorMessage, RequestId, ResultMessage, RpcError
 
 Kind = Literal["task", "message", "statusUpdate", "artifactUpdate"]
 METHODS: Mapping[str, str] = {
@@ -36,6 +37,8 @@ _KINDS: Mapping[Kind, str] = {
     "statusUpdate": "status-update",
     "artifactUpdate": "artifact-update",
 }
+_NO_ACCESS = -32000
+"""Of JSON-RPC's codes for servers: A2A has none for this."""
 _TEXT = "\x00"
 """Stands for the text in the template of a frame."""
 
@@ -83,6 +86,13 @@ class Codec(NamedTuple):
         """An event of a stream."""
         body = encode_json(self.result(value, kind, is_wrapped=True))
         return b"id: %b\ndata: %b\n\n" % (position, body)
+
+    def no_access_frame(self, error: Unauthenticated) -> bytes:
+        """The end of a stream that its client may no longer read."""
+        if self.is_rpc:
+            failed = RpcError(code=_NO_ACCESS, message=str(error))
+            return b"data: %b\n\n" % encode_json(ErrorMessage(id=self.request_id, error=failed))
+        return b"event: error\ndata: %b\n\n" % encode_json(http_error(ERRORS.to_response(error)))
 
     def text_template(self, update: wire.ArtifactUpdate) -> tuple[bytes, bytes]:
         """What precedes and follows the text of a frame with one part of text."""

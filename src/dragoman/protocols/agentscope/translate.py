@@ -36,7 +36,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, RunId, SessionId, parse_session_id
 from dragoman.core.open_calls import asking_call
 from dragoman.core.question_text import repeat_question
-from dragoman.core.refusals import SessionNotFound
+from dragoman.core.refusals import SessionNotFound, Unauthenticated
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import WRITE_MEMORY
@@ -231,6 +231,9 @@ class ResponseEvents:
 
     def close(self, error: Exception) -> bytes:
         """Encode the end of a response whose run has not ended. Empty if the run continues and can be resumed."""
+        if isinstance(error, Unauthenticated) and not self.is_over:
+            failed = wire.Error("UNAUTHORIZED", str(error))
+            return self._unnumbered("error", status="failed", error=failed)
         if self.response is None or self.is_over or isinstance(error, RESUMABLE):
             return b""
         if self._open is not None and self._open.block_index >= 0 and self._open.text is None:
@@ -249,14 +252,23 @@ class ResponseEvents:
 
     @property
     def keep_alive(self) -> bytes:
-        """A comment, or a heartbeat message if the client asked for it.
-
-        A heartbeat is not a record of the run, so it repeats the last sequence number.
-        """
+        """A comment, or a heartbeat message if the client asked for it."""
         if not self.options.heartbeat:
             return KEEP_ALIVE
-        message_id, number = f"{MESSAGE_ID_PREFIX}{self._run_id}_heartbeat", self.count - 1
-        message = wire.Message(sequence_number=number, status="in_progress", id=message_id, type="heartbeat", role=None)
+        return self._unnumbered("heartbeat", status="in_progress")
+
+    def _unnumbered(self, kind: Literal["heartbeat", "error"], status: str, error: wire.Error | None = None) -> bytes:
+        """Encode a message that is not a record of the run, so it repeats the last sequence number."""
+        message = wire.Message(
+            sequence_number=self.count - 1,
+            status=status,
+            id=f"{MESSAGE_ID_PREFIX}{self._run_id}_{kind}",
+            type=kind,
+            role=None if error is None else "assistant",
+            error=error,
+            code=None if error is None else error.code,
+            message=None if error is None else error.message,
+        )
         return b"data: %b\n\n" % encode_json(message)
 
     # --- text and media -------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from dragoman.protocols.agui.downgrade import ClientVersion
 from dragoman.protocols.agui.errors import ERRORS, STREAM_EVENT
 from dragoman.protocols.agui.events import RunError
 from dragoman.protocols.agui.request_mapping import unfetchable_parts
-from dragoman.protocols.agui.streams import REVOKED_FRAME, complete_stream, parse_position
+from dragoman.protocols.agui.streams import complete_stream, parse_position
 from dragoman.protocols.agui.threads import RunRequest, Threads
 from dragoman.protocols.kit.access import AccessControl
 from dragoman.protocols.kit.app import ProtocolApp, error_body, principal_of
@@ -140,7 +140,6 @@ class _Handlers(Handlers):
 
     async def _read_request(self, request: Request) -> RunRequest:
         raw = await read_json_body(request, self._options.body_limit)
-        request.scope["revocation_frame"] = REVOKED_FRAME
         policy = header(request.scope, b"x-run-on-disconnect") or self._options.on_disconnect
         run, unknown = wire.decode_run(raw)
         if dropped := [*unknown, *unfetchable_parts(run)]:

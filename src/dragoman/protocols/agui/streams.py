@@ -14,7 +14,7 @@ import msgspec
 from starlette.responses import Response
 
 from dragoman.core.events import LoggedEvent, RunStarted
-from dragoman.core.refusals import InvalidCursor, SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.refusals import InvalidCursor, SessionNotFound, ShuttingDown, StoreUnavailable, Unauthenticated
 from dragoman.core.stream import Cursor, Piece, Record, cursor_of
 from dragoman.protocols.agui import events as agui_events
 from dragoman.protocols.agui.content import Message
@@ -29,6 +29,7 @@ END_ERRORS: dict[type[Exception], tuple[str, str]] = {
     SessionNotFound: ("thread_deleted", "The thread was deleted"),
     ShuttingDown: ("shutting_down", "The server is restarting; the run continues when it is back"),
     StoreUnavailable: ("unavailable", "The server cannot read its store now; the run continues"),
+    Unauthenticated: ("unauthorized", "The API key or token is no longer valid; the run continues"),
 }
 """What ends a stream before its run: the code and message of its RUN_ERROR."""
 INTERNAL_ERROR = ("internal", "The server failed")
@@ -53,12 +54,6 @@ def parse_position(text: str) -> Position:
 def encode_frame(event: agui_events.Event) -> bytes:
     """Encode an event that has no position in the log."""
     return b"data: %b\n\n" % encode_json(event)
-
-
-REVOKED_FRAME = encode_frame(
-    agui_events.RunError(message="The API key was revoked; the run continues", code="unauthorized")
-)
-"""Ends a stream whose key is revoked."""
 
 
 def complete_stream(events: Iterable[agui_events.Event]) -> Response:
@@ -110,8 +105,7 @@ class RunEncoder:
 
     def close(self, error: Exception) -> bytes:
         """The frame that ends the stream before its run."""
-        code, message = END_ERRORS.get(type(error), INTERNAL_ERROR)
-        return encode_frame(agui_events.RunError(message=message, code=code))
+        return _end_frame(error)
 
 
 class ThreadEncoder:
@@ -138,8 +132,13 @@ class ThreadEncoder:
         return _encode_frames(record, events, self._after.event_count + 1) if cursor == self._after.cursor else b""
 
     def close(self, error: Exception) -> bytes:
-        """Nothing: the run is not over, and the client continues after its last id."""
-        return b""
+        """Nothing: the run is not over, and the client continues after its last id, unless it may no longer read."""
+        return _end_frame(error) if isinstance(error, Unauthenticated) else b""
+
+
+def _end_frame(error: Exception) -> bytes:
+    code, message = END_ERRORS.get(type(error), INTERNAL_ERROR)
+    return encode_frame(agui_events.RunError(message=message, code=code))
 
 
 def _encode_record(record: Record, translator: Translator) -> bytes:

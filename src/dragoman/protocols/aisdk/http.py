@@ -28,7 +28,6 @@ from dragoman.protocols.aisdk.chats import Chats
 from dragoman.protocols.aisdk.decision import Decisions, PostedRequest
 from dragoman.protocols.aisdk.errors import ERRORS
 from dragoman.protocols.aisdk.history import ChatHistory, count_user_messages, newest_that_fit
-from dragoman.protocols.aisdk.streams import REVOKED
 from dragoman.protocols.kit.access import AccessControl
 from dragoman.protocols.kit.app import ProtocolApp, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_body
@@ -115,7 +114,6 @@ class _Handlers(Handlers):
 
         The address that a transport is given. The run continues if the client disconnects.
         """
-        request.scope["revocation_frame"] = REVOKED
         decoded = wire.decode_request(await read_body(request, self._options.body_limit))
         if decoded.chat.id is not None:
             _check_chat_id(decoded.chat.id)
@@ -225,7 +223,6 @@ class _Handlers(Handlers):
         Answers 204 if nothing does. With a position the stream of the newest turn is continued, also when it has ended.
         With the id of a run in place of the chat's, the stream of that run is returned.
         """
-        request.scope["revocation_frame"] = REVOKED
         return await self._chats.stream(
             principal_of(request),
             request.path_params["agent"],

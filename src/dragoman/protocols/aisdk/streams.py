@@ -4,6 +4,7 @@ A frame's id is the index of its chunk, counted from 0. It is a function of the 
 chunk, also after a restart. Source: specification of AI SDK, 5, 7.
 """
 
+from dragoman.core.refusals import Unauthenticated
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.aisdk.translate import FAILED_MESSAGE, TurnChunks
 from dragoman.protocols.aisdk.wire import Chunk
@@ -12,7 +13,6 @@ from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, encode_json
 DONE = b"data: [DONE]\n\n"
 NOTHING = b'data: {"type":"finish"}\n\n' + DONE
 """An empty stream, for clients that ask for a position and take 204 for an error."""
-REVOKED = b'data: {"type":"error","errorText":"The API key was revoked"}\n\n' + NOTHING
 
 
 class ChunkFrames:
@@ -47,6 +47,8 @@ class ChunkFrames:
 
     def close(self, error: Exception) -> bytes:
         """End the stream before its run; without an end if the run continues, so that clients reconnect."""
+        if isinstance(error, Unauthenticated):
+            return b"data: %b\n\n%b" % (encode_json({"type": "error", "errorText": str(error)}), NOTHING)
         if isinstance(error, RESUMABLE):
             return b""
         return self._frame({"type": "error", "errorText": FAILED_MESSAGE}) + self._frame({"type": "finish"})

@@ -30,7 +30,8 @@ class FrameEncoder(Protocol):
 
         Args:
             error: `SessionNotFound` when the session was deleted; `ShuttingDown` and `StoreUnavailable` when the run
-                continues and the client may come back; anything else is a fault of the server, which is in the log.
+                continues and the client may come back; `Unauthenticated` when it may come back with another key or
+                token; anything else is a fault of the server, which is in the log.
         """
 
 

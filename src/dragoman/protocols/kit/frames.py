@@ -1,10 +1,10 @@
 """Parts of server-sent event frames that protocols share. Pure."""
 
 from dragoman.core.json_memory import JsonEncoder
-from dragoman.core.refusals import ShuttingDown, StoreUnavailable
+from dragoman.core.refusals import ShuttingDown, StoreUnavailable, Unauthenticated
 
 KEEP_ALIVE = b": keep-alive\n\n"
-RESUMABLE = (ShuttingDown, StoreUnavailable)
+RESUMABLE = (ShuttingDown, StoreUnavailable, Unauthenticated)
 """The errors that end a stream although its run continues: the client may come back."""
 _ENCODE = JsonEncoder().encode
 

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable, Unauthenticated
 from dragoman.core.stream import Cursor, Record
 from dragoman.engine.sessions.reader import Reader
 from dragoman.protocols.kit.connection import ResponsePipe, pipe_of, watch_disconnect
@@ -28,6 +28,7 @@ STREAM_HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+_NO_ACCESS = Unauthenticated("the API key or token is no longer valid; the run continues")
 
 
 class EventStream(Response):
@@ -123,7 +124,12 @@ class EventStream(Response):
             while not chunk.is_last:
                 await send({"type": "http.response.body", "body": chunk.body, "more_body": True})
                 del chunk
-                chunk = await self._next_chunk()
+                try:
+                    chunk = await self._next_chunk()
+                except asyncio.CancelledError:  # if the key was revoked, the client has everything but the reason
+                    if not self._reader.is_in_page:
+                        scope["revocation_frame"] = self._own_encoder().close(_NO_ACCESS)
+                    raise
             await send({"type": "http.response.body", "body": chunk.body, "more_body": False})
         except ClientDisconnect:
             pass

@@ -11,7 +11,7 @@ from dragoman.protocols.kit.body import header, json_response, read_json_body
 from dragoman.protocols.kit.endpoints import endpoint, request_header
 from dragoman.protocols.kit.idempotency_key import IDEMPOTENCY_KEY, idempotency_key
 from dragoman.protocols.openai import chat_wire
-from dragoman.protocols.openai.chat_events import REVOKED_FRAME, ChatEvents
+from dragoman.protocols.openai.chat_events import ChatEvents
 from dragoman.protocols.openai.chat_requests import ParsedChat, decode_chat
 from dragoman.protocols.openai.chat_runs import ChatRequest, ChatRuns
 from dragoman.protocols.openai.delivery import Delivery, session_headers
@@ -50,7 +50,6 @@ class ChatHandlers(OpenAiHandlers):
 
         Disconnecting stops the run.
         """
-        request.scope["revocation_frame"] = REVOKED_FRAME
         raw = await read_json_body(request, self._options.body_limit)
         chat = decode_chat(raw)
         model, session_key = chat.fields.model or "", self._session_key(request, chat)

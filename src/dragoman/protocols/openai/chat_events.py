@@ -230,6 +230,8 @@ class ChatEvents:
         """End a stream whose run has not ended. Clients cannot resume it, and would take its end for the answer's."""
         if self.is_over:
             return b""
+        if isinstance(error, Unauthenticated):
+            return _error_frame(error)
         if isinstance(error, RESUMABLE):
             return self._fail(RunFailed("unavailable", INCOMPLETE))
         if isinstance(error, SessionNotFound):
@@ -313,7 +315,3 @@ def _error_frame(error: Exception) -> bytes:
     """What ends a stream with an error."""
     body = wire.ErrorBody(error_facts(ERRORS.to_response(error)))
     return b"data: %b\n\n%b" % (encode_json(body), DONE)
-
-
-REVOKED_FRAME = _error_frame(Unauthenticated("The API key was revoked; the run continues"))
-"""Ends a stream whose key is revoked."""

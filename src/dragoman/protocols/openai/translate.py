@@ -33,7 +33,7 @@ from dragoman.core.history import EarlierCall
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
 from dragoman.core.open_calls import asking_call
 from dragoman.core.question_text import question_text
-from dragoman.core.refusals import SessionNotFound
+from dragoman.core.refusals import SessionNotFound, Unauthenticated
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, encode_json
@@ -183,6 +183,10 @@ class ResponseEvents:
 
     def close(self, error: Exception) -> bytes:
         """End a stream whose run has not ended. Empty if the run continues and can be resumed."""
+        if isinstance(error, Unauthenticated) and not self.is_over:
+            # Not an event of the response: a client that resumes after its number misses nothing.
+            facts = {"code": "invalid_api_key", "message": str(error), "param": ""}
+            return _frame("error", {"type": "error", "sequence_number": self.count - 1, **facts})
         if self.is_over or isinstance(error, RESUMABLE):
             return b""
         self.is_over = True
@@ -457,12 +461,15 @@ class ResponseEvents:
         number = self.count
         self.count = number + 1
         if number >= self._skip:
-            encoded = encode_json({"type": kind, "sequence_number": number, **fields})
-            self._frames.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), encoded))
+            self._frames.append(_frame(kind, {"type": kind, "sequence_number": number, **fields}))
 
     def _take_frames(self) -> bytes:
         frames, self._frames = self._frames, []
         return b"".join(frames)
+
+
+def _frame(kind: str, event: core.JsonObject) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), encode_json(event))
 
 
 def link_to(block: core.Block) -> str | None:
