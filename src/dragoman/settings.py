@@ -111,7 +111,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     auth: Annotated[bool, doc("require API keys; can only be turned off on a loopback address")] = True
     oidc_issuer: Annotated[
         str | None,
-        doc("identity provider whose tokens are accepted in addition to keys, such as `https://login.example.org/realms/main`"),
+        doc(
+            "identity provider whose tokens are accepted besides keys, such as `https://login.example.org/realms/main`"
+        ),
     ] = None
     oidc_audience: Annotated[
         tuple[str, ...], doc("audiences of which a token needs one; the name of this server at the provider")

@@ -123,7 +123,14 @@ async def test_a_name_that_the_client_chose_is_durable_first_because_another_req
 
 
 async def test_an_id_that_the_client_chose_is_durable_first_if_another_server_may_get_it(any_world: World) -> None:
-    engine = await any_world.start()
-    await create(engine, session_id=CHOSEN)
-    stored = await any_world.store.load(CHOSEN)
-    assert (stored is not None) is isinstance(engine.cluster, Cluster)
+    log = FaultyLog(any_world.store)
+    engine = await any_world.start(log)
+    log.block_commits = asyncio.Event()
+    creating = asyncio.ensure_future(create(engine, session_id=CHOSEN))
+    async with asyncio.timeout(DEADLINE_S):
+        if isinstance(engine.cluster, Cluster):
+            await log.commit_blocked.wait()
+            assert not creating.done()
+            log.block_commits.set()
+        await creating  # of a server alone, before the commit
+    log.block_commits.set()
