@@ -224,8 +224,9 @@ class Calls:
         """The result of a call that the user denied, although the graph had asked about another call of its step."""
         asked = any(raised.call_id == recorded.call.call_id for raised in self._interrupts.inside.values())
         answer = recorded.answer
-        is_denied = isinstance(answer, Decision) and not answer.granted and not asked
-        return denied_result(answer.reason) if is_denied else None
+        if asked or not isinstance(answer, Decision) or answer.granted:
+            return None
+        return denied_result(answer.reason)
 
     async def _refuse_after_crash(self, name: str, origin: str, recorded: Recorded) -> LangChainResult | None:
         """What the model gets instead of a call that a crash interrupted; None if the tool runs."""

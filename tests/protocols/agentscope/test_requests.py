@@ -413,7 +413,7 @@ async def test_a_history_that_is_resent_without_ids_is_added_again(alice: AgentS
 def test_a_message_with_files_of_another_protocol_is_the_same_when_it_is_resent() -> None:
     """It is resent as it was shown: images have no names here, and files no media types."""
     paper = "data:application/pdf;base64,JVBERi0="
-    blocks = (core.Image("https://a.example/a.png", "a.png"), core.file_of(paper, "application/pdf", "a.pdf"))
+    blocks = (core.Image("https://a.example/a.png", "a.png"), core.image_or_file(paper, "application/pdf", "a.pdf"))
     stored = core.UserMessage(id=MessageId("m"), content=blocks)
     shown = (wire.ImageIn(image_url="https://a.example/a.png"), wire.FileIn(file_url=paper, filename="a.pdf"))
     assert inputs.is_same_message(wire.MessageIn(role="user", content=shown), stored)
