@@ -193,9 +193,9 @@ def is_busy(state: SessionState) -> bool:
 def check_settings_change(state: SessionState, change: SettingsChange) -> None:
     """Check that no run is affected by a change of settings. Raises SessionBusy.
 
-    The title, the pin, sharing, listing and the pace of a replay can be changed at any time.
+    The title, the labels, the pin, sharing, listing and the pace of a replay can be changed at any time.
     """
-    free = dict.fromkeys(("title", "pinned", "shared", "replay", "unlisted", "lifetime", "deleted_runs"))
+    free = dict.fromkeys(("title", "labels", "pinned", "shared", "replay", "unlisted", "lifetime", "deleted_runs"))
     affecting = msgspec.structs.replace(change, **free)
     if is_busy(state) and not affecting.is_empty():
         raise SessionBusy

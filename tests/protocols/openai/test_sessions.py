@@ -192,6 +192,36 @@ async def test_a_new_message_before_an_answer_is_not_taken_for_a_resent_one(alic
     assert [each["type"] for each in sent] == ["function_call_output", "function_call_output", "message"]
 
 
+@requirement("openai:conversations:objects")
+async def test_the_metadata_of_a_conversation_changes_while_a_response_runs(alice: OpenAiClient) -> None:
+    path = f"/conversations/{(conversation := (await alice.post('/conversations', {}))['id'])}"
+    running = await alice.respond(LONG, conversation=conversation, background=True)
+    changed = await alice.post(path, {"metadata": {"topic": "a"}})
+    assert (changed["metadata"], (await alice.get(f"/responses/{running['id']}"))["status"]) == (
+        {"topic": "a"},
+        "in_progress",
+    )
+    await alice.post(f"/responses/{running['id']}/cancel")
+
+
+@requirement("openai:conversations:items", "openai:responses:input-items")
+async def test_the_items_of_results_have_their_pictures(alice: OpenAiClient) -> None:
+    """Also a large one: the Agents SDK reads them, and sends them to its model again."""
+    asked = await alice.respond(script(call("pick", n=1)), tools=[function("pick")])
+    (made,) = asked["output"]
+    parts = [
+        {"type": "input_text", "text": "seen"},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{'A' * 100_000}"},
+    ]
+    result = {"type": "function_call_output", "call_id": made["call_id"], "output": parts}
+    answered = await alice.respond([result], previous_response_id=asked["id"])
+    draft = await alice.post("/conversations", {"items": [{**made, "call_id": "c"}, {**result, "call_id": "c"}]})
+    for path in (f"/responses/{answered['id']}/input_items", f"/conversations/{draft['id']}/items"):
+        (item,) = (await alice.get(f"{path}?limit=1"))["data"]
+        shown = [{name: each[name] for name in part} for part, each in zip(parts, item["output"], strict=True)]
+        assert shown == parts, path
+
+
 @requirement("openai:session:conversation", "openai:conversations:objects", "openai:conversations:items")
 async def test_a_conversation_gets_its_agent_from_its_first_response(
     alice: OpenAiClient, app_server: AppServer

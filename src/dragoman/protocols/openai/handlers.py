@@ -20,7 +20,7 @@ from dragoman.protocols.kit.openapi import BODY_ERRORS, COMMON_ERRORS
 from dragoman.protocols.kit.router import Handler
 from dragoman.protocols.openai import wire
 from dragoman.protocols.openai.errors import InvalidParameter, error_facts
-from dragoman.protocols.openai.items import SessionItems, user_message
+from dragoman.protocols.openai.items import SessionItems, with_content
 
 REQUEST_ID = "x-request-id"
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 100
@@ -116,9 +116,9 @@ async def with_attachments(
     """Some of a session's items with large images and files as they were sent."""
     whole: list[wire.Item] = []
     for item in shown:
-        if (sent := items.user_messages.get(item.id)) is not None:
+        if (sent := items.with_media.get(item.id)) is not None:
             (message,) = await engine.attachments.restore(session.state.session_id, [sent])
-            item = user_message(item.id, message)
+            item = with_content(item, message)
         whole.append(item)
     return tuple(whole)
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+import msgspec
+
 from dragoman.core import content as core
 from dragoman.core.answers import compact_json
 from dragoman.core.events import (
@@ -41,8 +43,8 @@ class SessionItems:
         self._responses = [_Response()]
         self._is_unlisted = False
         self._calls: dict[CallId, EarlierCall] = {}
-        self.user_messages: dict[str, core.UserMessage] = {}
-        """The messages of users by the ids of their items, once these were made."""
+        self.with_media: dict[str, core.UserMessage | core.ToolMessage] = {}
+        """The messages that may have images and files, by the ids of their items, once these were made."""
 
     def feed(self, logged: LoggedEvent) -> None:
         """Take the next event."""
@@ -127,7 +129,7 @@ class SessionItems:
                 yield self._output(sent, owner, index)
             case core.UserMessage():
                 item = user_message(f"msg_{owner}_i{index}", sent)
-                self.user_messages[item.id] = sent
+                self.with_media[item.id] = sent
                 yield item
             case core.SystemMessage(content=content, origin="seed"):
                 part = wire.InputText(text=content)
@@ -162,12 +164,25 @@ class SessionItems:
     def _output(self, result: core.ToolMessage, owner: str, index: int) -> wire.FunctionCallOutput:
         earlier = self._calls.get(result.call_id)
         call_id = ids.call_id(None if earlier is None else earlier.run_id, result.call_id)
-        return wire.FunctionCallOutput(id=f"fco_{owner}_i{index}", call_id=call_id, output=core.text_of(result.content))
+        item = wire.FunctionCallOutput(id=f"fco_{owner}_i{index}", call_id=call_id, output=_output(result.content))
+        self.with_media[item.id] = result
+        return item
 
 
 def user_message(item_id: str, message: core.UserMessage) -> wire.Message:
     """A user's message as an item."""
     return _message(item_id, "user", *_parts(message.content))
+
+
+def with_content(item: wire.Item, message: core.UserMessage | core.ToolMessage) -> wire.Item:
+    """An item with the content of the message that it shows."""
+    if isinstance(message, core.UserMessage):
+        return user_message(item.id, message)
+    return msgspec.structs.replace(item, output=_output(message.content))
+
+
+def _output(content: str | tuple[core.InputBlock, ...]) -> str | tuple[wire.Part, ...]:
+    return content if isinstance(content, str) else tuple(_parts(content))
 
 
 def _message(item_id: str, role: Literal["user", "assistant", "system"], *parts: wire.Part) -> wire.Message:

@@ -130,11 +130,11 @@ OutputItem = Message | Reasoning | FunctionCall | McpCall | McpApprovalRequest
 
 
 class FunctionCallOutput(_Tagged, frozen=True, tag="function_call_output"):
-    """What the application's tool returned."""
+    """What the application's tool returned: a text, or parts if there is more than text."""
 
     id: str
     call_id: str
-    output: str
+    output: str | tuple[Part, ...]
     status: ItemStatus = "completed"
 
 
