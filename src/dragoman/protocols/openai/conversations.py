@@ -19,14 +19,7 @@ from dragoman.protocols.kit.error_paths import paths_in_request
 from dragoman.protocols.kit.errors import MethodNotAllowed
 from dragoman.protocols.openai import ids, inputs, wire
 from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound
-from dragoman.protocols.openai.handlers import (
-    PAGING,
-    OpenAiHandlers,
-    OpenAiOptions,
-    page,
-    page_with_attachments,
-    with_attachments,
-)
+from dragoman.protocols.openai.handlers import PAGING, OpenAiHandlers, OpenAiOptions, page, with_attachments
 from dragoman.protocols.openai.items import SessionItems
 from dragoman.protocols.openai.requests import Metadata, convert, decode_object, parse_items
 from dragoman.protocols.openai.runs import Runs
@@ -97,7 +90,7 @@ class ConversationHandlers(OpenAiHandlers):
         """List the items of a conversation's active branch."""
         async with self._session(request) as session:
             items = await self._items(session)
-            return await page_with_attachments(self._engine, session, items, page(items.all(), request))
+            return await page(self._engine, session, items, items.all(), request)
 
     @endpoint("GET", "/conversations/{conversation}/items/{item}")
     async def item(self, request: Request) -> wire.Item:

@@ -88,20 +88,22 @@ PAGING = (
 )
 
 
-def page(items: Sequence[wire.Item], request: Request) -> wire.Page[wire.Item]:
-    """A page of a list of items, which is given oldest first. Raises InvalidParameter."""
+async def page(
+    engine: Engine, session: SessionView, items: SessionItems, listed: Sequence[wire.Item], request: Request
+) -> wire.Page[wire.Item]:
+    """A page of some of a session's items, which are given oldest first. Raises InvalidParameter."""
     size = parse_whole_number(request.query_params.get("limit", str(DEFAULT_PAGE_SIZE)), 1, MAX_PAGE_SIZE)
     if size is None:
         raise InvalidParameter("invalid_value", f"expected a number from 1 to {MAX_PAGE_SIZE}", "limit")
     order, after = request.query_params.get("order", "desc"), request.query_params.get("after")
     if order not in ("asc", "desc"):
         raise InvalidParameter("invalid_value", "expected asc or desc", "order")
-    ordered = list(items) if order == "asc" else list(reversed(items))
+    ordered = list(listed) if order == "asc" else list(reversed(listed))
     names = [item.id for item in ordered]
     if after is not None and after not in names:
         raise InvalidParameter("invalid_value", "expected the id of an item of this list", "after")
     start = 0 if after is None else names.index(after) + 1
-    data = tuple(ordered[start : start + size])
+    data = await with_attachments(engine, session, items, ordered[start : start + size])
     return wire.Page(
         data=data,
         first_id=data[0].id if data else None,
@@ -121,13 +123,6 @@ async def with_attachments(
             item = with_content(item, message)
         whole.append(item)
     return tuple(whole)
-
-
-async def page_with_attachments(
-    engine: Engine, session: SessionView, items: SessionItems, page: wire.Page[wire.Item]
-) -> wire.Page[wire.Item]:
-    """A page of a session's items, as `with_attachments` returns them."""
-    return msgspec.structs.replace(page, data=await with_attachments(engine, session, items, page.data))
 
 
 DESCRIPTION = ApiDescription(

@@ -23,13 +23,7 @@ from dragoman.protocols.kit.sse import fixed_stream
 from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.delivery import Delivery, session_headers
 from dragoman.protocols.openai.errors import ContextLengthExceeded, InvalidParameter, ResponseNotFound
-from dragoman.protocols.openai.handlers import (
-    PAGING,
-    OpenAiHandlers,
-    OpenAiOptions,
-    page,
-    page_with_attachments,
-)
+from dragoman.protocols.openai.handlers import PAGING, OpenAiHandlers, OpenAiOptions, page
 from dragoman.protocols.openai.items import SessionItems
 from dragoman.protocols.openai.requests import CreateResponse, decode_request
 from dragoman.protocols.openai.runs import RunRequest, Runs
@@ -146,8 +140,7 @@ class ResponseHandlers(OpenAiHandlers):
             items = SessionItems(handle.session.state)
             for logged in await self._runs.shown_with(handle):
                 items.feed(logged)
-            shown = page(items.inputs_of(handle.run_id), request)
-            return await page_with_attachments(self._engine, handle.session, items, shown)
+            return await page(self._engine, handle.session, items, items.inputs_of(handle.run_id), request)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
