@@ -277,6 +277,11 @@ REFUSALS: dict[str, tuple[dict[str, Any], str, str]] = {
         "invalid_value",
         "messages[0].content[0].image_url",
     ),
+    "an image without an object": (
+        {"messages": [user([{"type": "image_url", "image_url": "https://example.org/a.png"}])]},
+        "invalid_type",
+        "messages[0].content[0].image_url",
+    ),
     "an uploaded file": (
         {"messages": [user([{"type": "file", "file": {"file_id": "f"}}])]},
         "unsupported_value",

@@ -183,6 +183,8 @@ def _part(part: Json, path: str) -> Json:
     match part:
         case {"type": "image_url", "image_url": {"url": url}}:
             return {"type": "input_image", "image_url": url}
+        case {"type": "image_url"}:
+            raise InvalidParameter("invalid_type", "expected an object with a url", f"{path}.image_url")
         case {"type": "file", "file": dict() as file}:
             return {"type": "input_file", **{key: value for key, value in file.items() if value is not None}}
         case {"type": "input_audio"}:
