@@ -150,6 +150,7 @@ REQUIREMENTS = (
     Requirement("mcp:tasks:get", "A task shows what waits, and its result when it is over", "SEP-2663"),
     Requirement("mcp:tasks:update", "Answers to what waits, once; anything else is ignored", "SEP-2663"),
     Requirement("mcp:tasks:cancel", "Cancelling stops the run, or closes the calls that wait", "SEP-2663"),
+    Requirement("mcp:tasks:header", "`Mcp-Name` may be missing, and is the task if it is there", "decision 66"),
     Requirement("mcp:tasks:unknown", "Unknown and foreign tasks are -32602; without the extension -32021", "SEP-2663"),
     # --- together -----------------------------------------------------------------------------------------------------
     Requirement(

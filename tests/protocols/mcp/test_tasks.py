@@ -101,6 +101,21 @@ async def test_a_long_call_becomes_a_task_whose_result_is_that_of_the_call(
     assert (task["result"]["isError"], task["result"]["structuredContent"]["status"]) == (True, "failed")
 
 
+@requirement("mcp:tasks:header")
+async def test_a_client_that_repeats_no_task_in_a_header_gets_its_tasks(alice: McpClient, gate: asyncio.Event) -> None:
+    """FastMCP's client sends no `Mcp-Name` with the methods of tasks. A header that disagrees is refused."""
+    task_id = (await alice.call("hello"))["taskId"]
+    gate.set()
+    await until(alice, task_id, "completed")
+    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+        message = alice.message(method, {"taskId": task_id})
+        headers = [each for each in alice.headers(message) if each[0] != "mcp-name"]
+        stream = await alice.connection.open("POST", "/mcp", headers=headers, body=json.dumps(message).encode())
+        assert (stream.status, json.loads(await stream.read())["result"]["resultType"]) == (200, "complete")
+        refused = await alice.post(message, mcp_name=str(uuid4()))
+        assert (refused.status, json.loads(refused.body)["error"]["code"]) == (400, -32020)
+
+
 @requirement("mcp:tasks:update")
 async def test_what_a_task_waits_for_is_answered_once(alice: McpClient, gate: asyncio.Event) -> None:
     task_id = (await alice.call(STAMP))["taskId"]

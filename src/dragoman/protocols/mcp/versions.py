@@ -55,6 +55,8 @@ def read_new_client(headers: Iterable[tuple[bytes, bytes]], method: str, params:
     if sent_method != method:
         raise HeaderMismatch("Mcp-Method is missing, or unlike the method in the body")
     name = params.get(NAMED_BY[method]) if method in NAMED_BY and isinstance(params, dict) else None
+    if sent_name is None and method.startswith("tasks/"):
+        name = None  # FastMCP's client does not send it (decision 66)
     if name is not None and _decode(sent_name) != name:
         raise HeaderMismatch(f"Mcp-Name is missing, or unlike {NAMED_BY[method]} in the body")
     capabilities = meta.get(f"{wire.META}clientCapabilities")
