@@ -27,7 +27,7 @@ from dragoman.engine.sessions.view import SessionLease, SessionView
 from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.aap import translate, wire
 from dragoman.protocols.aap.errors import ERRORS, HistoryNotSupported, InvalidHistoryType, UnsupportedMode
-from dragoman.protocols.aap.streams import SessionFrames, mode_of, parse_turn_cursor
+from dragoman.protocols.aap.streams import SessionFrames, TurnCursor, mode_of, parse_turn_cursor
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.access import AccessControl, AdmitStream
 from dragoman.protocols.kit.app import ProtocolApp, error_body, principal_of
@@ -244,22 +244,16 @@ class _Handlers(Handlers):
                 return await self._streams.open(
                     principal, session, after, frames, share=(mode,), before=b"", ends_on_drain=True
                 )
-            return await self._resume(principal, session, last_event_id, turn, mode)
+            return await self._resume(principal, session, parse_turn_cursor(last_event_id, turn), mode)
 
     async def _resume(
-        self,
-        principal: Principal,
-        session: SessionView,
-        last_event_id: str | None,
-        turn: str | None,
-        requested_mode: wire.StreamMode | None,
+        self, principal: Principal, session: SessionView, position: TurnCursor, requested_mode: wire.StreamMode | None
     ) -> Response:
         """Resume after an event. The turn is played once: frames that the client has seen are counted, not encoded.
 
         Raises:
             InvalidCursor: there is no such turn, or it has fewer events.
         """
-        position = parse_turn_cursor(last_event_id, turn)
         run_id, first_seq, mode = await self._find_turn(session, position.turn, requested_mode)
         prefix = f"{run_id}/" if position.is_watch else ""
         frames = TurnFrames(run_id, mode, prefix=prefix, skip=position.number)
@@ -270,14 +264,13 @@ class _Handlers(Handlers):
             if played.count < position.number:
                 raise InvalidCursor(f"turn {run_id} has {played.count} events so far, got the ID {position.number}")
 
-        return await self._streams.resume(
-            principal,
-            session,
+        after, share, is_watch = (
             Cursor(first_seq - 1),
-            encoder,
-            check_position=check_position,
-            share=(run_id, mode, requested_mode, position.number),
-            ends_on_drain=position.is_watch,
+            (run_id, mode, requested_mode, position.number),
+            position.is_watch,
+        )
+        return await self._streams.resume(
+            principal, session, after, encoder, check_position=check_position, share=share, ends_on_drain=is_watch
         )
 
     @endpoint("POST", "/sessions/{session}/stop")
