@@ -35,7 +35,7 @@ from dragoman.core.refusals import AgentNotChangeable, ImageUnsupported, Invalid
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece, Record
-from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
+from dragoman.core.tools import AgentSpec, Option, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
 from dragoman.protocols.aap import wire
 from dragoman.protocols.kit.frames import KEEP_ALIVE, RESUMABLE, encode_json, escape_line_separators
@@ -178,32 +178,28 @@ def _block_from(block: wire.AnswerBlock) -> core.Block:
 
 def agent_info(spec: AgentSpec) -> wire.AgentInfo:
     """Translate an agent for `/meta`. Only exposed tools are listed."""
+    meta = wire.AgentMeta(starters=spec.starters, model=spec.model, embedded_model=spec.uses_embedded_model)
     return wire.AgentInfo(
         name=spec.name,
         title=spec.title,
         version=spec.version,
         description=spec.description,
         tools=tuple(_tool_to(tool.spec) for tool in spec.exposed()) or None,
-        options=tuple(
-            wire.AgentOption(
-                type="secret"
-                if isinstance(option, SecretOption)
-                else "select"
-                if isinstance(option, SelectOption)
-                else "text",
-                name=option.name,
-                title=option.title,
-                description=option.description,
-                options=option.options if isinstance(option, SelectOption) else None,
-                default=REDACTED if isinstance(option, SecretOption) and option.default else option.default,
-            )
-            for option in spec.options
-        )
-        or None,
+        options=tuple(map(_option_to, spec.options)) or None,
         capabilities=_capabilities(spec),
-        meta=wire.AgentMeta(starters=spec.starters, model=spec.model, embedded_model=spec.uses_embedded_model)
-        if spec.starters or spec.model
-        else None,
+        meta=meta if spec.starters or spec.model else None,
+    )
+
+
+def _option_to(option: Option) -> wire.AgentOption:
+    is_secret, choices = isinstance(option, SecretOption), option.options if isinstance(option, SelectOption) else None
+    return wire.AgentOption(
+        type="secret" if is_secret else "text" if choices is None else "select",
+        name=option.name,
+        title=option.title,
+        description=option.description,
+        options=choices,
+        default=REDACTED if is_secret and option.default else option.default,
     )
 
 

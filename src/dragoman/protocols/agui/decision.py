@@ -72,9 +72,7 @@ def sent_messages(run: RunInput, spec: AgentSpec) -> list[SentMessage]:
 def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -> Decision:
     """Decide what a run request does. `sent` are its messages, as `sent_messages` returns them.
 
-    Raises:
-        ResultsMissing: an open interrupt is not covered although the request continues the run.
-        InvalidAnswer: a payload does not match its interrupt's schema.
+    Raises ResultsMissing or InvalidAnswer, as `answers_of` does.
     """
     state = history.state
     placement = place(sent, history)
