@@ -22,7 +22,7 @@ from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
 
 from dragoman.adapters.langgraph import LangGraphAgent
-from dragoman.core.content import AssistantMessage, Data, Thinking
+from dragoman.core.content import AssistantMessage, Data, Thinking, text_of
 from dragoman.core.events import BlockClosed, CallSettled, CallStarted, StageChanged
 from dragoman.core.inputs import Choice, Decision
 from tests.adapters.langgraph_models import ScriptedChatModel, calls, in_turn
@@ -430,6 +430,43 @@ async def test_a_handoff_to_another_agent_shows_the_result_that_its_tool_wrote(t
         assert await session.send_and_wait("go") == "end_turn"
         lines = [line.strip() for line in await session.summary_lines()]
         assert lines == ["user: go", "assistant: hand_off({})", "tool: handed off", "assistant: It is 3."]
+
+
+async def test_the_words_of_an_agent_in_a_tool_are_the_tools_work_and_no_part_of_the_answer(tmp_path: Path) -> None:
+    counted = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+    inner = create_agent(said(calls(("add", {"a": 1, "b": 2}), ids="i"), AIMessage("3", usage_metadata=counted)), [add])
+
+    async def research(question: str) -> str:
+        """Research."""
+        found = await inner.ainvoke({"messages": [{"role": "user", "content": question}]})
+        return f"found: {found['messages'][-1].text}"
+
+    agent = create_agent(said(calls(("research", {"question": "1 + 2?"})), "It is 3."), [research])
+    async with agent_harness(tmp_path, LangGraphAgent(agent, name="boss")) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("go") == "end_turn"
+        messages = await session.messages()
+        answers = [text_of(each.content) for each in messages if isinstance(each, AssistantMessage)]
+        assert [each for each in answers if each] == ["It is 3."]
+        assert "tool: found: 3" in [line.strip() for line in await session.summary_lines()]
+        used = [each.usage.input_tokens for each in messages if isinstance(each, AssistantMessage) and each.usage]
+        assert sum(used) == 21, "three answers with usage"
+
+
+async def test_the_result_of_a_tool_that_returns_directly_is_the_answer(tmp_path: Path) -> None:
+    @tool(return_direct=True)
+    def look_up(word: str) -> str:
+        """Look up."""
+        return f"{word}: a word"
+
+    agent = create_agent(said(calls(("look_up", {"word": "tree"})), "never"), [look_up])
+    async with agent_harness(tmp_path, LangGraphAgent(agent, name="lexicon")) as harness:
+        session = await harness.session()
+        for _ in range(2):
+            assert await session.send_and_wait("tree?") == "end_turn"
+        lines = [line.strip() for line in await session.summary_lines()]
+        asked = ["user: tree?", 'assistant: look_up({"word":"tree"})', "tool: tree: a word", "assistant: tree: a word"]
+        assert lines == asked * 2
 
 
 async def test_a_subgraphs_words_are_the_answer_and_its_nodes_are_stages(tmp_path: Path) -> None:

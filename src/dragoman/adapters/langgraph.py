@@ -131,7 +131,7 @@ class LangGraphAgent(FrameworkAgent):
         is_replaced = self._own_saver is None and isinstance(graph.checkpointer, BaseCheckpointSaver)
         self._replaced = type(graph.checkpointer).__name__ if is_replaced else None
         self._is_stateless = graph.checkpointer is None
-        self._tools: set[str] = set()
+        self._tools: dict[str, BaseTool] = {}
         self._graph = _guarded(graph, self._tools)
         self._saver = RunSaver(self._graph.nodes)
         if self._own_saver is None:
@@ -340,11 +340,18 @@ class LangGraphAgent(FrameworkAgent):
             text = made if isinstance(made, str) else output_text(made)
         elif self._field != MESSAGES and not player.last_text:
             text = self._output_text(state.values)
+        elif text is None and (newest := _messages(state)[-1:]) and self._is_answer(newest[0]):
+            text = str(newest[0].text)
         if text is not None and text != player.last_text:
             player.run.emit(text)
             await player.run.end_step(private={"id": place.message})
         await places.finish(place.thread, keeps_all=self._keeps_all)
         return None
+
+    def _is_answer(self, message: BaseMessage) -> bool:
+        """Whether a message is the result of a tool that answers in place of the model."""
+        tool = self._tools.get(message.name or "") if isinstance(message, ToolMessage) else None
+        return tool is not None and tool.return_direct
 
     def _output_text(self, values: Any) -> str:  # noqa: ANN401  # any graph's state
         last = values[-1] if isinstance(values, list) and values else values
@@ -365,8 +372,8 @@ def _resumed(answers: Mapping[str, Any]) -> Command[Any] | None:
     return Command(resume=answers) if answers else None
 
 
-def _guarded(graph: Graph, tools: set[str]) -> Graph:
-    """A copy of a graph whose tool nodes ask the run before a tool runs."""
+def _guarded(graph: Graph, tools: dict[str, BaseTool]) -> Graph:
+    """A copy of a graph whose tool nodes ask the run before a tool runs. `tools` gets their tools."""
     guarded = copy.copy(graph)
     guarded.nodes = {}
     for name, node in graph.nodes.items():
@@ -376,7 +383,7 @@ def _guarded(graph: Graph, tools: set[str]) -> Graph:
             replaced = copy.copy(bound)
             replaced._tools_by_name = {each: _guard(tool) for each, tool in bound.tools_by_name.items()}
             replaced.func, replaced.afunc = replaced._func, replaced._afunc  # those of the copy
-            tools |= set(bound.tools_by_name)
+            tools |= bound.tools_by_name
         elif isinstance(bound, Pregel):
             replaced = _guarded(bound, tools)
         else:

@@ -7,7 +7,7 @@ in one commit with the writes of that task (`RunSaver`), so the log and the grap
 import asyncio
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 from uuid import uuid4
 
@@ -65,9 +65,9 @@ class RunSaver(Saver):
     ) -> None:
         """Store the writes of a task, in one commit with the messages in them."""
         player = CURRENT.get()
-        names = player.names_of(config["configurable"].get("checkpoint_ns", ""), task_id, task_path)
+        speaks = player.speaks_in(config["configurable"].get("checkpoint_ns", ""), task_id, task_path)
         async with player.lock:
-            await player.take([message for _, value in writes for message in messages_in(value)], names)
+            await player.take([message for _, value in writes for message in messages_in(value)], speaks=speaks)
             await super().aput_writes(config, writes, task_id, task_path)
 
     def metadata_to_store(self, config: RunnableConfig, metadata: CheckpointMetadata) -> CheckpointMetadata:
@@ -109,10 +109,12 @@ class Player:
         """Chunks of messages that are spoken while another one is open."""
         self._deferred: list[tuple[AIMessage, bool]] = []
         """Messages that were complete while another one was open, and whether their nodes speak."""
+        self._tool_tasks: set[str] = set()
+        """The namespaces of tasks that run tools."""
         self._pushed: dict[str, str] = {}
         """The nodes of tasks whose paths do not name them."""
         self._unsaid = Usage()
-        """The tokens of middleware's own model calls since the last step."""
+        """The tokens of the model calls since the last step."""
         self._stage: str | None = None
         self.known |= langchain_ids(turn)
 
@@ -126,11 +128,10 @@ class Player:
                 if INTERNAL_CALL in metadata:
                     self._unsaid += usage_of(message) or Usage()
                     return
-                names = {metadata.get("langgraph_node", ""), *_nodes(part["ns"])}
                 is_chunk = isinstance(message, AIMessageChunk) and message.id
                 if (
                     is_chunk
-                    and self._speaks(names)
+                    and self._speaks(metadata.get("langgraph_node", ""), part["ns"])
                     and self._hear(message, metadata.get("langgraph_checkpoint_ns", ""))
                 ):
                     await self.run.drain()
@@ -139,18 +140,30 @@ class Player:
             case "updates":
                 async with self.lock:  # those of tasks whose writes an earlier server stored
                     for node, update in part["data"].items():
-                        await self.take(list(messages_in(update)), {node, *_nodes(part["ns"])})
+                        await self.take(list(messages_in(update)), speaks=self._speaks(node, part["ns"]))
             case "custom":
                 data = part["data"]
                 self.run.add(Data(data if isinstance(data, dict) else {"value": data}))
 
-    def names_of(self, namespace: str, task_id: str, path: str) -> set[str]:
-        """The nodes in which a task runs: its own, and those around its graph."""
+    def speaks_in(self, namespace: str, task_id: str, path: str) -> bool:
+        """Whether the words of a task are the answer."""
         own = path.removeprefix(PULL_PATH) if path.startswith(PULL_PATH) else self._pushed.get(task_id, "")
-        return {own, *_nodes(namespace.split("|"))}
+        return self._speaks(own, namespace.split("|"))
 
-    def _speaks(self, nodes: set[str]) -> bool:
-        return self._rules.speaks is None or not nodes.isdisjoint(self._rules.speaks)
+    def _speaks(self, own: str, namespace: Sequence[str]) -> bool:
+        """Whether a node's words are the answer. Those of a graph in a tool are not, unless `speaks` names it.
+
+        Args:
+            own: the node.
+            namespace: of its graph: the tasks around it.
+        """
+        paths = accumulate(namespace, lambda outer, inner: f"{outer}|{inner}")
+        tool = next((each for each, path in zip(namespace, paths, strict=True) if path in self._tool_tasks), None)
+        speaks = self._rules.speaks
+        if speaks is None:
+            return tool is None
+        nodes = {own, *_nodes(namespace)} if tool is None else _nodes([tool])
+        return not nodes.isdisjoint(speaks)
 
     def _hear(self, chunk: AIMessageChunk, task: str) -> bool:
         """Say a chunk's words, if its message is the open one. Returns whether the run should be drained."""
@@ -215,9 +228,8 @@ class Player:
 
     # --- messages -------------------------------------------------------------------------------------------------
 
-    async def take(self, messages: Sequence[BaseMessage], nodes: set[str]) -> None:
-        """Complete messages that a task in these nodes wrote, and settle the calls whose results it wrote, locked."""
-        speaks = self._speaks(nodes)
+    async def take(self, messages: Sequence[BaseMessage], *, speaks: bool) -> None:
+        """Complete messages that a task wrote, and settle the calls whose results it wrote, locked."""
         for message in messages:
             if isinstance(message, AIMessage) and message.id not in self.known:
                 if message.id is None:
@@ -235,7 +247,7 @@ class Player:
         async with self.lock:
             for message in messages:
                 if isinstance(message, AIMessage) and not (message.text and message.text == self.last_text):
-                    await self.take([message], set())
+                    await self.take([message], speaks=self._rules.speaks is None)
 
     def _repeats_open(self, message: AIMessage) -> bool:
         """Whether a node returned the words of the open message in a message of its own."""
@@ -268,11 +280,11 @@ class Player:
             self.calls.record(call["name"], call["args"], call["id"])
         for invalid in message.invalid_tool_calls:
             self.calls.record(invalid["name"] or "", {"_raw": invalid["args"]}, invalid["id"])
+        self._unsaid += usage_of(message) or Usage()
         if says or message.tool_calls or message.invalid_tool_calls:
             self.last_text = whole if says else self.last_text
             model = message.response_metadata.get("model_name")
-            unsaid, self._unsaid = self._unsaid, Usage()
-            usage = unsaid + (usage_of(message) or Usage())
+            usage, self._unsaid = self._unsaid, Usage()
             await self.run.end_step(
                 usage=None if usage == Usage() else usage,
                 model=model if isinstance(model, str) else None,
@@ -322,6 +334,7 @@ class Player:
 
     async def run_tool(self, tool: BaseTool, call: Any, config: RunnableConfig | None, options: Any) -> Any:  # noqa: ANN401  # as LangChain passes them
         """Run a tool of a tool node, unless the log has its result."""
+        self._tool_tasks.add((config or {}).get("configurable", {}).get("checkpoint_ns", ""))
         async with self.lock:
             if not self.calls.is_announced(call["id"]):  # its node calls the tool itself
                 await self.end_open()
