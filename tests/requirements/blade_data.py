@@ -67,6 +67,7 @@ REQUIREMENTS = (
         "An agent writes a memory with `WriteMemory` if memory is on; its source is the session",
         "blade §11; rehearsal",
     ),
+    Requirement("blade:memories:limit", "A user with 10,000 memories gets no more, and the agent is told", "rule 27"),
     Requirement("blade:memories:private", "Viewers of a shared session see no memories", "blade §5.5"),
     Requirement("blade:memories:own", "Another user's memory, or one that never was, is 404", "blade §2 [chosen]"),
     # --- API keys -----------------------------------------------------------------------------------------------------
@@ -153,6 +154,7 @@ REQUIREMENTS = (
     Requirement("blade:share:expires", "A link ends with its time; without one it lasts", "blade §5.5 [docs]"),
     Requirement("blade:share:revoke", "A link is revoked by its own session alone", "blade §5.5 [docs]"),
     Requirement("blade:share:list", "The owner lists links, without tokens, and revokes by ID", "blade §5.5 [chosen]"),
+    Requirement("blade:share:limit", "A session with 100 valid links gets no more", "rule 27"),
     Requirement("blade:share:guesses", "Guesses of links are limited like wrong keys", "blade §5.2 [chosen]"),
     Requirement("blade:share:deleted", "Links go with their session", "blade §5.2 [chosen]"),
     Requirement("blade:share:unknown", "An unknown, revoked or expired token is 404", "blade §5.5 [docs]"),

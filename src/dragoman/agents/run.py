@@ -304,7 +304,7 @@ class Run:
         """Store a memory of the user: one sentence, and the reason for storing it.
 
         Raises:
-            ToolFailed: memory is off in this session, or the sentence is too long.
+            ToolFailed: memory is off in this session, the sentence is too long, or the user has too many memories.
         """
         memory = {"content": content, "reason": reason, "type": kind, "topic": topic}
         await self.call(WRITE_MEMORY, **{name: value for name, value in memory.items() if value is not None})

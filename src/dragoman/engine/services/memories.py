@@ -20,10 +20,13 @@ from dragoman.core.memories import (
     trigrams,
     validate,
 )
-from dragoman.core.refusals import Invalid, NotFound
+from dragoman.core.refusals import Conflict, Invalid, NotFound
 from dragoman.core.tools import WRITE_MEMORY, ServerTool, ToolPolicy, ToolSpec
 from dragoman.ports.accounts import MemoryStore
 from dragoman.ports.environment import Clock
+
+MAX_MEMORIES_PER_USER = 10_000
+"""Whatever their state. A search for those that match a message reads the index of all users."""
 
 
 class MemoryService:
@@ -49,8 +52,12 @@ class MemoryService:
         Raises:
             Invalid: a text is too long or empty.
             NotFound: the user has no memory `replaces`.
+            Conflict: the user has the most memories that a user may have.
         """
         memory = Memory(user=user, texts=validate(texts), source_session=source, created_at=self._clock.now())
+        _, count = await self._store.page(user, MemoryFilter(), 0, 1)
+        if count >= MAX_MEMORIES_PER_USER:
+            raise Conflict(f"there are {MAX_MEMORIES_PER_USER} memories already: delete one")
         added = await self._store.add(memory, replaces)
         if added is None:
             raise NotFound(f"there is no memory {replaces}")
@@ -147,7 +154,7 @@ class MemoryTool:
             memory = await self._service.add(context.user, texts, source=context.session_id, replaces=note.replaces)
         except Invalid as error:
             raise ToolFailed(f"{error.path} {error}") from error
-        except NotFound as error:
+        except (NotFound, Conflict) as error:
             raise ToolFailed(str(error)) from error
         return {"id": memory.id}
 

@@ -8,8 +8,9 @@ from datetime import timedelta
 
 import structlog
 
+from dragoman.core.audit import Actor
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.refusals import NotFound
+from dragoman.core.refusals import Conflict, LimitReached, NotFound
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.keys import client_network, secret_digest
 from dragoman.engine.services.limits import RateLimit
@@ -18,6 +19,8 @@ from dragoman.ports.environment import Clock
 
 PREFIX = "share_"
 MAX_TOKEN_CHARS = 200
+MAX_LINKS_PER_SESSION = 100
+"""Valid ones."""
 MAX_LISTED = 1000
 
 log = structlog.get_logger(__name__)
@@ -51,7 +54,12 @@ class ShareService:
 
         Returns:
             The token, which is not stored, and the link.
+
+        Raises:
+            Conflict: the session has the most valid links that it may have.
         """
+        if len(await self.of_session(session_id)) >= MAX_LINKS_PER_SESSION:
+            raise Conflict(f"there are {MAX_LINKS_PER_SESSION} links to this session already: revoke one")
         now = self._clock.now()
         token = PREFIX + secrets.token_urlsafe(32)
         expires_at = None if lifetime is None else now + lifetime
@@ -89,9 +97,18 @@ class ShareService:
         """
         share = await self._store.get(secret_digest(token)) if len(token) <= MAX_TOKEN_CHARS else None
         if share is None or (share.expires_at is not None and share.expires_at <= self._clock.now()):
-            self._guess_limit.consume(client_network(address))
+            self._count_guess(address)
             raise NotFound("there is no such link")
         return share
+
+    def _count_guess(self, address: str) -> None:
+        network = client_network(address)
+        try:
+            self._guess_limit.consume(network)
+        except LimitReached as error:
+            if self._audit is not None:
+                self._audit.count("limit.reached", Actor(address=network), str(error))
+            raise
 
 
 def share_id(share: Share) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.memories import MemoryTexts
+from dragoman.engine.services import memories
 from tests import servers
 from tests.conversations import call, script
 from tests.protocols.aap.client import Session
@@ -315,6 +316,28 @@ async def test_the_rehearsal_agent_writes_memories_and_recalls_those_that_it_get
         turns = await caller.messages(off)
         assert turns[1]["blocks"][0]["content"] == "none"
         assert turns[3]["tool_calls"][0]["result"] == "Tool not found: WriteMemory"
+
+
+@requirement("blade:memories:limit")
+async def test_a_user_with_very_many_memories_gets_no_more_until_one_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memories, "MAX_MEMORIES_PER_USER", 2)
+    message = "there are 2 memories already: delete one"
+    async with servers.running_socket_server(tmp_path) as app_server:
+        caller, other = (RestClient(url_of(app_server), app_server.key(name)) for name in ("alice", "bob"))
+        first = (await caller.request("POST", "memories", {"content": "likes tea"})).body
+        session = await caller.session()
+        write = script(call("WriteMemory", content="has a cat", reason="said so"), {"say": "{result}"})
+        async with socket_client(caller.url, caller.key) as socket:
+            await socket.send(session, write)
+            await socket.send(session, write)
+        results = [each["result"] for turn in await caller.messages(session) for each in turn["tool_calls"]]
+        assert results[1] == f"Tool execution failed: {message}"
+        assert await caller.request("POST", "memories", {"content": "one more"}) == (409, {"detail": message})
+        assert (await other.request("POST", "memories", {"content": "likes tea"})).status == 201
+        await caller.request("DELETE", f"memories/{first['id']}")
+        assert (await caller.request("POST", "memories", {"content": "one more"})).status == 201
 
 
 @requirement("blade:memories:private")

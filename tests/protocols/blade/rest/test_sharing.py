@@ -9,6 +9,7 @@ import pytest
 
 from dragoman.core.ids import UserId
 from dragoman.core.memories import MemoryTexts
+from dragoman.engine.services import shares
 from dragoman.server.app import Application
 from tests.engine.test_scheduler import until
 from tests.protocols.blade.rest_client import Client, client_of
@@ -175,6 +176,24 @@ async def test_a_token_is_kept_nowhere(app_server: AppServer, alice: Client) -> 
     token = (await shared(alice, session))["token"]
     content = b"".join(path.read_bytes() for path in app_server.folder.rglob("*") if path.is_file())
     assert token.encode() not in content
+
+
+@requirement("blade:share:limit")
+async def test_a_session_with_very_many_links_gets_no_more_until_one_ends(
+    app_server: AppServer, alice: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "MAX_LINKS_PER_SESSION", 2)
+    session, another = [(await alice.request("POST", "sessions", {})).body["session_id"] for _ in range(2)]
+    link = await shared(alice, session)
+    await shared(alice, session, ttl_seconds=60)
+    refused = {"detail": "there are 2 links to this session already: revoke one"}
+    assert await alice.request("POST", f"sessions/{session}/share", {}) == (409, refused)
+    await shared(alice, another)
+    app_server.clock.advance(seconds=61)
+    await shared(alice, session)
+    assert await alice.request("POST", f"sessions/{session}/share", {}) == (409, refused)
+    await alice.request("DELETE", f"sessions/{session}/share/{link['token']}")
+    await shared(alice, session)
 
 
 @requirement("blade:share:guesses")
