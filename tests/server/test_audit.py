@@ -81,6 +81,15 @@ async def test_refusals_are_counted_by_address_and_logins_recorded_once_per_toke
     assert [count for action, _, count in counted if action == "limit.reached"] == [1]
 
 
+async def test_guesses_of_links_beyond_the_limit_are_recorded(tmp_path: Path) -> None:
+    async with running_server(tmp_path, wrong_keys_per_minute=1) as server:
+        answers = [await ask(server, "GET", "/api/share/share_guess", "") for _ in range(3)]
+        assert [answer.status for answer in answers] == [404, 429, 429]
+    async with running_server(tmp_path) as server:
+        (reached,) = [each for each in await entries(server) if each["action"] == "limit.reached"]
+    assert (reached["count"], bool(reached["address"])) == (2, True)
+
+
 async def test_only_admins_read_it_and_nonsense_is_refused(server: AppServer) -> None:
     assert (await ask(server, "GET", "/audit", server.key("alice"))).status == 403
     assert (await ask(server, "GET", "/audit", "")).status == 401
