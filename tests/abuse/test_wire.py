@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dragoman.asgi import http_connection
+from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.server import runner
 from tests.abuse.conftest import ServerMaker
 from tests.abuse.raw_client import ListeningServer
@@ -317,6 +318,29 @@ async def test_a_stream_whose_key_is_revoked_ends_whole_within_five_seconds(open
         assert (said + rest).endswith(b"\n\n")
         assert (await server.send(server.get(f"{BASE}/meta", "alice_phone"))).status == 401
         assert (await session.as_client(server.aap_client()).info())["_meta"]["status"] == "running"
+
+
+async def test_a_client_that_does_not_read_is_cut_off_when_its_key_is_revoked(
+    open_socket_server: ServerMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with open_socket_server() as server:
+        session = await server.aap_client().create()
+        peer = await server.peer(receive_buffer=4096)
+        text = script({"emit": {"count": 2000, "text": "x" * 5000}}, {"say": "all"}, {"wait_ms": 600_000})
+        body = {"messages": [user(text)], "stream": "delta"}
+        await peer.send(server.post(f"{BASE}{session.path}/turns", body, "alice_phone"))
+        assert (await peer.head())[0] == 200
+        watching = await session.watch("0", "?stream=message")
+        await watching.until("text")
+        is_open = STREAMS_OPEN.labels(protocol="aap")
+        assert is_open.value == 2
+        await server.app.keys.revoke("alice_phone")
+        async with asyncio.timeout(60):
+            while is_open.value == 2:
+                await server.send(server.get("/healthz"))
+        sent = await peer.read_to_end()
+        assert not sent.endswith(b"\n\n\r\n"), "what the server still had for the client is dropped"
+    assert "request failed" not in capsys.readouterr().out
 
 
 # --- slow and half-dead clients ---------------------------------------------------------------------------------------

@@ -414,7 +414,7 @@ class Exchange:
         """Set when the app has something to receive."""
 
     async def run_asgi(self, app: App) -> None:
-        """Run the app. If it fails halfway, the connection is cut, so that half a response does not look whole."""
+        """Run the app. If it ends halfway, the connection is cut, so that half a response does not look whole."""
         try:
             await app(self._scope, self.receive, self.send)
         except BaseException as error:  # the root of the request's task
@@ -424,7 +424,9 @@ class Exchange:
             self.disconnect_callback = None
         if self.response_complete or self.disconnected:
             return
-        if self._has_begun:
+        if self._has_begun and self._flow.write_paused:  # a client that does not read could keep the connection open
+            self._transport.abort()
+        elif self._has_begun:
             self._transport.close()
         else:
             body = b"Internal Server Error"

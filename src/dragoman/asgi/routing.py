@@ -92,8 +92,7 @@ class StreamGuard:
             if not stream.was_revoked():
                 raise
             # The frames so far are whole, and the run continues.
-            frame: bytes = scope.get("revocation_frame", b"")
-            await send({"type": "http.response.body", "body": frame, "more_body": False})
+            await stream.end(scope.get("revocation_frame", b""))
         finally:
             stream.close()
 
@@ -145,11 +144,19 @@ class _GuardedStream:
 
     def was_revoked(self) -> bool:
         """Whether the revocation cancelled the task, and nobody else did as well."""
-        remaining = 1
-        for _ in range(self._cancel_count):
+        remaining, count, self._cancel_count = 1, self._cancel_count, 0
+        for _ in range(count):
             assert self._task is not None, "only an open stream is cancelled"
             remaining = self._task.uncancel()
         return remaining == 0
+
+    async def end(self, last_frame: bytes) -> None:
+        """End a stream whose key was revoked. If its client does not read, the response is left without an end."""
+        try:
+            await self._send({"type": "http.response.body", "body": last_frame, "more_body": False})
+        except asyncio.CancelledError:
+            if not self.was_revoked():
+                raise
 
     def _cancel(self) -> None:
         assert self._task is not None, "only an open stream is cancelled"
