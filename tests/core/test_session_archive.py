@@ -2,7 +2,7 @@
 
 from io import BytesIO
 from typing import Any
-from zipfile import ZIP_BZIP2, ZIP_STORED, ZipFile
+from zipfile import ZIP_BZIP2, ZIP_LZMA, ZIP_STORED, ZipFile
 
 import msgspec
 import pytest
@@ -190,6 +190,27 @@ def encrypted() -> bytes:
     return bytes(created)
 
 
+def compressed_otherwise() -> bytes:
+    """An archive with an entry in a compression that ours never have, which is damaged."""
+    created = bytearray(packed(FILES, ZIP_LZMA))
+    created[created.index(b"manifest.json") + len(b"manifest.json") + 4] = 0xFF
+    return bytes(created)
+
+
+def far_away() -> bytes:
+    """An archive that says that its first entry begins at the greatest offset that there is."""
+    created = packed(FILES)
+    at = created.index(b"PK\1\2")
+    directory = bytearray(created[at:])
+    directory[42:46] = b"\xff" * 4
+    directory[30:32] = (12).to_bytes(2, "little")
+    name_end = 46 + int.from_bytes(directory[28:30], "little")
+    directory[name_end:name_end] = b"\1\0\10\0" + b"\xff" * 8
+    end = directory.index(b"PK\5\6")
+    directory[end + 12 : end + 16] = end.to_bytes(4, "little")
+    return created[:at] + bytes(directory)
+
+
 def lying(size: int) -> bytes:
     """An archive that says that its turns are smaller than they are."""
     created = bytearray(packed({**FILES, "turns.json": b"[" + b" " * 100_000 + b"]"}))
@@ -209,6 +230,8 @@ def lying(size: int) -> bytes:
         packed(FILES)[20:],
         packed(FILES).replace(b"PK\3\4", b"PK\3\5"),
         packed(FILES, ZIP_BZIP2)[:-40] + packed(FILES)[-40:],
+        compressed_otherwise(),
+        far_away(),
         encrypted(),
         lying(5),
         packed({}),

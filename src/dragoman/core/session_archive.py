@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from io import BytesIO
 from typing import Annotated, Any, Literal, TypeVar
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from zlib import error as ZlibError  # noqa: N812  # as all errors are named
 
 import msgspec
@@ -172,8 +172,8 @@ def read_archive(packed: bytes) -> Archive:
             if sum(len(turn.blocks) + len(turn.tool_calls) for turn in turns) > MAX_PARTS:
                 raise LimitExceeded("the number of blocks and calls in the archive", MAX_PARTS, path="file")
             return Archive(manifest, session, turns)
-    except (BadZipFile, ZlibError, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
-        # The library raises these for bytes that are not an archive, are truncated, encrypted, or compressed otherwise.
+    except (BadZipFile, ZlibError, EOFError, OverflowError, RuntimeError, ValueError, OSError) as error:
+        # The library raises these for bytes that are not an archive, are truncated, encrypted, or name huge offsets.
         raise Invalid("is not a readable archive", path="file") from error
 
 
@@ -184,6 +184,8 @@ def _validate_entries(archive: ZipFile) -> dict[str, ZipInfo]:
     for each in entries:
         if _UNSAFE_ENTRY_NAME.search(each.orig_filename) or _UNSAFE_ENTRY_NAME.search(each.filename):
             raise Invalid(f"has an entry outside the archive: {each.filename[:80]!r}", path="file")
+        if each.compress_type not in (ZIP_STORED, ZIP_DEFLATED):  # other libraries, with their own errors and memory
+            raise Invalid(f"has an entry in an unusual compression: {each.filename[:80]!r}", path="file")
     if sum(each.file_size for each in entries) > MAX_UNPACKED_BYTES:
         raise LimitExceeded("the archive, unpacked,", MAX_UNPACKED_BYTES, path="file")
     return {each.filename: each for each in entries}

@@ -270,6 +270,7 @@ def _opened(file: Path) -> Iterator[tuple[zipfile.ZipFile, Manifest]]:
         archive = zipfile.ZipFile(file)
     with archive:
         with _reading(str(file)):
+            _check_compression(archive.getinfo(MANIFEST))
             if archive.getinfo(MANIFEST).file_size > MAX_MANIFEST_BYTES:
                 raise ValueError(f"{MANIFEST} is larger than {MAX_MANIFEST_BYTES} bytes")
             content = archive.read(MANIFEST)
@@ -292,12 +293,18 @@ def _check_entry(entry: zipfile.ZipInfo, manifest: Manifest) -> None:
         validate_blob_name(name.removeprefix(f"{BLOBS}/"))
     if not (is_blob or name in (DATABASE, *KEY_FILES)) or name not in manifest.digests:
         raise ValueError(f"{name!r} is not a file of a backup")
-    if entry.flag_bits & _IS_ENCRYPTED or (is_blob and entry.compress_type != zipfile.ZIP_STORED):
-        raise ValueError(f"{name} is encrypted or compressed")
+    _check_compression(entry)
+    if is_blob and entry.compress_type != zipfile.ZIP_STORED:  # it is read as a whole
+        raise ValueError(f"{name} is compressed")
     if name in KEY_FILES and entry.file_size > MAX_KEY_FILE_BYTES:  # it is read as a whole
         raise ValueError(f"{name} is larger than {MAX_KEY_FILE_BYTES} bytes")
     if name in KEY_FILES and (not entry.file_size or entry.file_size % KEY_BYTES):
         raise ValueError(f"{name} does not consist of keys of {KEY_BYTES} bytes")
+
+
+def _check_compression(entry: zipfile.ZipInfo) -> None:
+    if entry.flag_bits & _IS_ENCRYPTED or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{entry.filename} is encrypted or in an unusual compression")
 
 
 def _check_schema(database: Path, folder: Path) -> None:
@@ -341,7 +348,15 @@ def _require_space(archive: zipfile.ZipFile, folder: Path) -> None:
 def _reading(file: str | None) -> Iterator[None]:
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        KeyError,
+        NotImplementedError,
+        OverflowError,
+        ValueError,
+    ) as error:
         raise BackupError(f"{file} is not a backup, or is damaged: {error}") from error
 
 
