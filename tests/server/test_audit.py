@@ -1,5 +1,6 @@
 """The audit log of a server: what is recorded, who may read it, over REST and from the command line."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dragoman.cli.main import commands
-from tests.asgi_client import Answer
+from tests.asgi_client import DEADLINE_S, Answer
 from tests.identity.provider import AUDIENCE, running_provider
 from tests.protocols.aap.client import AapClient
 from tests.servers import AppServer, running_server
@@ -79,6 +80,17 @@ async def test_refusals_are_counted_by_address_and_logins_recorded_once_per_toke
         ("login.refused", "the token has expired: get a new one", 1),
     } <= counted
     assert [count for action, _, count in counted if action == "limit.reached"] == [1]
+
+
+async def test_a_session_that_expires_is_not_recorded_as_deleted_by_its_owner(tmp_path: Path) -> None:
+    async with running_server(tmp_path, manual_clock=True) as server:
+        session = await server.aap_client("alice").create()
+    async with running_server(tmp_path, retention_days=1) as server, asyncio.timeout(DEADLINE_S):
+        while not (deleted := await entries(server, "?action=session.deleted")):
+            pass
+    assert [(each["target"], each.get("user", ""), each["detail"]) for each in deleted] == [
+        (session.id, "", "of alice: it had expired")
+    ]
 
 
 async def test_guesses_of_links_beyond_the_limit_are_recorded(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class Deletion:
             is_over = is_idle or (expires_at is not None and expires_at <= self._clock.now())
             if not (may_write and is_over) or live.reference_count > 1 or admission.is_busy(live.state):
                 return False
-            await self._delete(live)
+            await self._delete(live, has_expired=True)
         return True
 
     async def delete_unreadable(self, owner: UserId, session_id: SessionId) -> None:
@@ -102,7 +102,7 @@ class Deletion:
         self._notify(session_id, owner)
         await self._record(session_id, owner)
 
-    async def _delete(self, live: LiveSession) -> None:
+    async def _delete(self, live: LiveSession, *, has_expired: bool = False) -> None:
         live.raise_if_ended()  # lost or deleted: this object no longer represents the session
         live.end(SessionNotFound("the session was deleted"))
         session_id, owner = live.state.session_id, live.state.owner
@@ -114,10 +114,14 @@ class Deletion:
             self._sessions.remove(live)
         if not live.state.settings.unlisted:
             self._notify(session_id, owner)
-            await self._record(session_id, owner)
+            await self._record(session_id, owner, has_expired=has_expired)
 
-    async def _record(self, session_id: SessionId, owner: UserId) -> None:
-        if self._audit is not None:
+    async def _record(self, session_id: SessionId, owner: UserId, *, has_expired: bool = False) -> None:
+        if self._audit is None:
+            return
+        if has_expired:  # nobody did it
+            await self._audit.record("session.deleted", target=session_id, detail=f"of {owner}: it had expired")
+        else:
             await self._audit.record("session.deleted", target=session_id, user=owner)
 
     async def _delete_stored(self, session_id: SessionId, agents: Collection[str]) -> None:
