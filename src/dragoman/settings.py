@@ -112,7 +112,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_issuer: Annotated[
         str | None,
         doc(
-            "identity provider whose tokens are accepted besides keys, such as `https://login.example.org/realms/main`"
+            "identity provider whose tokens are accepted in addition to keys, such as `https://login.example.org/realms/main`"
         ),
     ] = None
     oidc_audience: Annotated[
