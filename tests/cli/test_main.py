@@ -412,6 +412,7 @@ def test_a_users_profile_is_set_without_a_server(tmp_path: Path) -> None:
         (("chat", "http://127.0.0.1:99999", "-m", "hello"), 1, "99999"),
         (("chat", "http://nowhere.invalid", "-m", "hello"), 1, "Check the address"),
         (("init", "/dev/null/app.py"), 1, "/dev/null"),
+        (("init", "my-app.py"), 1, "that Python can import, such as app.py or my_agent.py, got my-app.py"),
         (("keys", "list"), 1, "contains no data: "),
         (
             ("serve", "--port", "http"),

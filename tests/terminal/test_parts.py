@@ -90,6 +90,16 @@ def test_a_run_without_a_connection_says_what_the_next_interrupt_does(is_stoppin
     assert f"reconnecting ({'Ctrl-C again to exit' if is_stopping else 'Ctrl-C to stop'})" in output.getvalue()
 
 
+def test_a_table_that_is_too_wide_for_the_terminal_loses_no_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    output = io.StringIO()
+    screen = RichScreen(output)
+    table = "| name | number |\n|---|---|\n| a long name of something | 12345678901234567890 |\n"
+    screen.show_message(Message(role="assistant", blocks=(Text(text=table),)))
+    assert "…" not in output.getvalue()
+    assert sorted(filter(str.isdigit, output.getvalue())) == sorted("12345678901234567890")
+
+
 @pytest.mark.parametrize("is_rich", [False, True], ids=["plain", "rich"])
 def test_an_interrupted_message_of_the_history_is_marked(is_rich: bool) -> None:
     output = io.StringIO()

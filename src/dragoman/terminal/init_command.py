@@ -25,7 +25,9 @@ def write_first_agent(file: Path, kind: FirstAgent, dev_command: str) -> Path:
         AgentFileNotWritable: a file exists or cannot be written. Then nothing is written.
     """
     if file.suffix != ".py" or not file.stem.isidentifier():
-        raise AgentFileNotWritable(f"expected a Python file such as app.py, got {file}")
+        raise AgentFileNotWritable(
+            f"expected a file that Python can import, such as app.py or my_agent.py, got {file.name}"
+        )
     test = file.with_name(f"test_{file.name}")
     if test.exists() and not file.exists():
         raise AgentFileNotWritable(f"{test} already exists. Name another file")

@@ -6,11 +6,11 @@ Finished blocks are printed once and scroll away; only the block that is still g
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import ClassVar, TextIO
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.live import Live
-from rich.markdown import Markdown
+from rich.markdown import Markdown, MarkdownElement, TableDataElement
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.spinner import Spinner
@@ -124,7 +124,7 @@ class RichScreen:
         if message.role == "user":
             self._print(Styled("\n".join(f"› {line}" for line in message_lines(message)), style="bold"))
         elif message.role == "assistant" and message.text:
-            self._print(Markdown(strip_control_characters(message.text), hyperlinks=False))
+            self._print(_Answer(strip_control_characters(message.text), hyperlinks=False))
             if message.interrupted:
                 self._print(Styled(INTERRUPTED_LINE, style="yellow"))
         elif lines := message_lines(message):
@@ -165,7 +165,7 @@ class RichScreen:
     def _render(self, text: str) -> RenderableType:
         rendered: RenderableType = Styled(text.strip("\n"), style="dim italic")
         if self._open_block_kind is Text:
-            rendered = Markdown(text, hyperlinks=False)
+            rendered = _Answer(text, hyperlinks=False)
         return indent(rendered, self._open_block_loop)
 
     def _render_live(self) -> RenderableType:
@@ -184,6 +184,20 @@ class RichScreen:
         if ended.usage is None or not (ended.usage.input_tokens or ended.usage.output_tokens):
             return seconds
         return f"tokens: {ended.usage.input_tokens} in, {ended.usage.output_tokens} out, {seconds}"
+
+
+class _Cell(TableDataElement):
+    """A cell of a table. A long word is broken, where rich would cut it off and lose the rest."""
+
+    def __init__(self, justify: JustifyMethod) -> None:
+        super().__init__(justify)
+        self.content.overflow = "fold"
+
+
+class _Answer(Markdown):
+    """Markdown that loses nothing in a narrow terminal."""
+
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "th_open": _Cell, "td_open": _Cell}
 
 
 class _Tail:
