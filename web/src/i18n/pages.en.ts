@@ -109,7 +109,7 @@ export const pagesEn = {
         "A sub-agent works inside a tool call. AAP, AgentScope, OpenAI and the AI SDK show only the call and its result.",
     "lens.why.plan": "The agent's plan: an activity, a data message or a block of the turn, depending on the protocol.",
     "lens.why.card": "A user interface in the answer (UI schema 2.0), for AG-UI applications.",
-    "lens.why.block": "An image or data in the answer. AAP has no event for it but includes it in the history.",
+    "lens.why.block": "An image or data in the answer. AAP streams data as text. It has no event for an image, but includes it in the history.",
     "lens.why.note": "An event that only this protocol has.",
     "lens.why.end": "The end is sent once it is stored on disk and the session accepts the next input.",
 
@@ -338,7 +338,7 @@ export const pagesEn = {
     "run.paused": "{time} until the next run",
     "run.step": "Model call {number}",
     "run.model": "Model {model}",
-    "run.context": "{percent} % of the context window",
+    "run.context": "{percent}% of the context window",
     "run.no-text": "The model wrote no text in this call.",
     "run.calls-tool": "Calls {tool}",
     "run.result-of": "Result of {tool}",

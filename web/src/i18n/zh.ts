@@ -58,7 +58,7 @@ export const zh: Record<keyof typeof en, string> = {
     "key.why": "此服务器需要 API 密钥。密钥只保存在此浏览器中，并且只发送给此服务器。",
     "key.field": "API 密钥",
     "key.hint":
-        "“make run”、“dragoman dev” 和 “dragoman serve --first-key” 每次启动时都会打印带有密钥的地址。也可用 “dragoman keys create --name 名称” 另建密钥。",
+        "“make run”、“dragoman dev”和“dragoman serve --first-key”每次启动时都会打印带有密钥的地址。也可用“dragoman keys create --name 名称”另建密钥。",
     "key.wrong": "服务器拒绝了此密钥。",
     "key.use": "继续",
     "key.forget": "退出登录",

@@ -184,7 +184,7 @@ function Charts() {
                 hint={t("health.errors-why")}
                 points={errorRatio(all)}
                 least={0.1}
-                text={(value) => `${count(Math.round(value * 1000) / 10)} %`}
+                text={(value) => `${count(Math.round(value * 1000) / 10)}%`}
             />
             <Chart
                 title={t("health.commits-95")}
