@@ -99,6 +99,10 @@ def test_a_location_on_the_command_line_is_a_remote_agent(monkeypatch: pytest.Mo
             "weather=smtp+http://127.0.0.1:9",
             "a2a, run-service for a remote agent, got 'smtp'",
         ),
+        (
+            "weather=http://me:secret@127.0.0.1",
+            "weather: expected the protocol before the address, such as weather=ag-ui+http",
+        ),
         ("weather=aap+http://", "a remote agent needs its server's address"),
         ("weather=aap+http://[::1", "a remote agent needs its server's address"),
         ("weather=aap+http://me:secret@127.0.0.1", "a remote agent's address has no password in it"),

@@ -164,5 +164,7 @@ class RemoteAgent(FrameworkAgent):
 def from_location(location: str) -> RemoteAgent:
     """The remote agent of `NAME=PROTOCOL+URL`. Raises DeclarationError."""
     name, _, address = location.partition("=")
+    if address.startswith(("http://", "https://")):
+        raise DeclarationError(f"expected the protocol before the address, such as {name}=ag-ui+http://HOST/PATH")
     protocol, _, url = address.partition("+")
     return RemoteAgent(protocol, url, name=name, key=os.environ.get(KEY_VARIABLE))  # type: ignore[arg-type]  # checked there

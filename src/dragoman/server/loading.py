@@ -30,7 +30,7 @@ Not by the top module alone: a project's own package may be called `agents`.
 
 FACTORY_NAME = re.compile(r"(make|create|build|get)_")
 """How the names of functions begin that make an agent."""
-_REMOTE = re.compile(r"[A-Za-z0-9_.-]+=[a-z0-9-]+\+https?://")
+_REMOTE = re.compile(r"[A-Za-z0-9_.-]+=([a-z0-9-]+\+)?https?://")
 
 
 class LoadError(Exception):
@@ -68,7 +68,7 @@ def load(location: str) -> list[Agent]:
 
 
 def is_remote(location: str) -> bool:
-    """Whether a location is `NAME=PROTOCOL+URL`, an agent that runs on another server."""
+    """Whether a location is `NAME=PROTOCOL+URL`, an agent that runs on another server, or lacks only the protocol."""
     return _REMOTE.match(location) is not None
 
 
