@@ -109,7 +109,8 @@ export const pagesEn = {
         "A sub-agent works inside a tool call. AAP, AgentScope, OpenAI and the AI SDK show only the call and its result.",
     "lens.why.plan": "The agent's plan: an activity, a data message or a block of the turn, depending on the protocol.",
     "lens.why.card": "A user interface in the answer (UI schema 2.0), for AG-UI applications.",
-    "lens.why.block": "An image or data in the answer. AAP streams data as text. It has no event for an image, but includes it in the history.",
+    "lens.why.block":
+        "An image or data in the answer. AAP streams data as text. It has no event for an image, but includes it in the history.",
     "lens.why.note": "An event that only this protocol has.",
     "lens.why.end": "The end is sent once it is stored on disk and the session accepts the next input.",
 
