@@ -480,7 +480,7 @@ async def test_what_the_session_trusts_runs_without_asking_and_the_rest_still_wa
         assert await session.send_and_wait("both") == "tool_use"
         assert await session.pending() == ["book"]
         assert await session.allow() == "end_turn"
-        assert ran == ["pay 1", "pay 1", "pay 2", "book Ritz"]
+        assert sorted(ran[2:]) == ["book Ritz", "pay 2"]  # in threads, side by side
         outcomes = [each.outcome for each in await session.events() if isinstance(each, CallSettled)]
         assert outcomes == ["done"] * 4
 

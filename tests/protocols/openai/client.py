@@ -12,6 +12,7 @@ from tests.protocols.openai.stream import DONE, check, parse
 
 Json = Any
 
+LONG = script({"say": "begun"}, {"wait_ms": 60_000})
 TOO_LONG = {"fail": {"code": "context_too_long", "message": "The conversation is too long for the model"}}
 """The step of a script that fails as a model does whose context window is full."""
 STATUS_TYPES = {

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dragoman.core.blob_ref import blob_ref_for
-from tests.protocols.openai.client import OpenAiClient, approval, call, function, output, script
+from tests.protocols.openai.client import LONG, OpenAiClient, approval, call, function, output, script
 from tests.protocols.openai.stream import text_of
 from tests.requirements import requirement
 from tests.servers import AppServer

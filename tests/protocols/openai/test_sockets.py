@@ -20,13 +20,12 @@ from dragoman.server.admin_socket import CreateKey, RevokeKey, send_request
 from dragoman.server.app import Application
 from dragoman.server.clock_and_ids import SystemClock
 from tests.asgi_client import DEADLINE_S
-from tests.protocols.openai.client import OpenAiClient, function, output, script
+from tests.protocols.openai.client import LONG, OpenAiClient, function, output, script
 from tests.protocols.openai.stream import DONE, ENDS, Event, check, text_of
 from tests.requirements import requirement
 from tests.servers import AppServer, Listener, SocketServer, running_socket_server
 
 Json = Any
-LONG = script({"say": "begun"}, {"wait_ms": 60_000})
 
 
 class Socket:

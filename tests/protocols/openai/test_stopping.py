@@ -5,13 +5,12 @@ import json
 from typing import Any
 
 from tests.asgi_client import DEADLINE_S
-from tests.protocols.openai.client import OpenAiClient, approval, call, script
+from tests.protocols.openai.client import LONG, OpenAiClient, approval, call, script
 from tests.protocols.openai.stream import text_of
 from tests.requirements import requirement
 from tests.servers import AppServerFactory
 
 Json = Any
-LONG = script({"say": "begun"}, {"wait_ms": 60_000})
 
 
 async def until_over(client: OpenAiClient, response_id: str) -> Json:
