@@ -10,6 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from dragoman.cli.main import commands
+from dragoman.core.audit import ACTOR, Actor
+from dragoman.core.ids import UserId
 from tests.asgi_client import DEADLINE_S, Answer
 from tests.identity.provider import AUDIENCE, running_provider
 from tests.protocols.aap.client import AapClient
@@ -85,9 +87,11 @@ async def test_refusals_are_counted_by_address_and_logins_recorded_once_per_toke
 async def test_a_session_that_expires_is_not_recorded_as_deleted_by_its_owner(tmp_path: Path) -> None:
     async with running_server(tmp_path, manual_clock=True) as server:
         session = await server.aap_client("alice").create()
+    earlier = ACTOR.set(Actor(user=UserId("alice")))  # in whose context a server starts makes no difference
     async with running_server(tmp_path, retention_days=1) as server, asyncio.timeout(DEADLINE_S):
         while not (deleted := await entries(server, "?action=session.deleted")):
             pass
+    ACTOR.reset(earlier)
     assert [(each["target"], each.get("user", ""), each["detail"]) for each in deleted] == [
         (session.id, "", "of alice: it had expired")
     ]

@@ -11,6 +11,7 @@ from itertools import count
 
 import structlog
 
+from dragoman.core.audit import ACTOR
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import Refused, SessionNotFound, SessionUnreadable
 from dragoman.engine.background_tasks import BackgroundTasks
@@ -93,6 +94,7 @@ class ExpiredSessions:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        ACTOR.set(None)  # nobody's request
         for number in count():
             try:
                 await self.tick()
@@ -132,5 +134,6 @@ class ExpiredSessions:
             return True
 
     async def _delete_quietly(self, session_id: SessionId, owner: UserId) -> None:
+        ACTOR.set(None)  # the request is over
         with suppress(Refused):  # the next check tries again
             await self._delete(session_id, owner)
