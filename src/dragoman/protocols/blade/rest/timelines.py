@@ -6,6 +6,7 @@ from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.refusals import NotFound
 from dragoman.core.timeline import Timeline, input_of_step, timeline_of
 from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.blade.projection.timeline import to_model_input, to_run_timeline
 from dragoman.protocols.blade.rest.endpoints import SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import timeline as wire
 from dragoman.protocols.blade.wire.chat import parse_run_id, public_turn_id
@@ -21,7 +22,7 @@ class TimelineHandlers(BladeHandlers):
     @endpoint("GET", f"{SESSION}/runs/{{run}}", access="reader")
     async def get(self, session: SessionView, run: str) -> wire.RunTimeline:
         """Get the timeline of a chat, with the chats that only answer its calls."""
-        return wire.to_run_timeline(await self._load(session, run))
+        return to_run_timeline(await self._load(session, run))
 
     @endpoint("GET", f"{SESSION}/runs/{{run}}/steps/{{turn}}", access="reader")
     async def get_input(self, session: SessionView, run: str, turn: str) -> wire.ModelInput:
@@ -30,9 +31,7 @@ class TimelineHandlers(BladeHandlers):
         step = next((each for each in timeline.steps if public_turn_id(each.message_id) == turn), None)
         if step is None:
             raise NotFound("there is no such model call in this run")
-        return wire.to_model_input(
-            input_of_step(await self.engine.history.events(session, 0, step.first_seq), step.loop)
-        )
+        return to_model_input(input_of_step(await self.engine.history.events(session, 0, step.first_seq), step.loop))
 
     async def _load(self, session: SessionView, name: str) -> Timeline:
         """Load the turn of a run. Raises NotFound."""
