@@ -271,7 +271,7 @@ async def test_a_server_without_the_protocol_is_no_server_with_a_wrong_answer(cl
     assert isinstance(ended, Ended)
     assert ended.problem is not None
     assert (ended.problem.code, ended.problem.message) == (
-        "remote_refused", "The remote server does not support the request; the log of this server says what"
+        "remote_refused", "The remote server does not support the request: see the log of this server"
     )  # fmt: skip
 
 

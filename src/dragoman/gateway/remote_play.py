@@ -317,7 +317,7 @@ class Play:
                 failure = AgentError("remote_unavailable", "The remote agent cannot be reached")
             case Unsupported():
                 failure = AgentError(
-                    "remote_refused", "The remote server does not support the request; the log of this server says what"
+                    "remote_refused", "The remote server does not support the request: see the log of this server"
                 )
             case _:
                 failure = AgentError("remote_invalid", "The remote agent's answer does not follow its protocol")

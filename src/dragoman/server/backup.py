@@ -353,8 +353,8 @@ def _reading(file: str | None) -> Iterator[None]:
         zlib.error,
         EOFError,
         KeyError,
-        NotImplementedError,
-        OverflowError,
+        NotImplementedError,  # a version of the format that the library does not read
+        OverflowError,  # an offset beyond what a file can have
         ValueError,
     ) as error:
         raise BackupError(f"{file} is not a backup, or is damaged: {error}") from error

@@ -26,7 +26,7 @@ from dragoman.ports.accounts import MemoryStore
 from dragoman.ports.environment import Clock
 
 MAX_MEMORIES_PER_USER = 10_000
-"""Whatever their state. A search for those that match a message reads the index of all users."""
+"""In any state. A search for those that match a message reads the index of all users."""
 
 
 class MemoryService:

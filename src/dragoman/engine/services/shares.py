@@ -20,7 +20,7 @@ from dragoman.ports.environment import Clock
 PREFIX = "share_"
 MAX_TOKEN_CHARS = 200
 MAX_LINKS_PER_SESSION = 100
-"""Valid ones."""
+"""How many links of a session may be valid at the same time."""
 MAX_LISTED = 1000
 
 log = structlog.get_logger(__name__)

@@ -264,13 +264,14 @@ class _Handlers(Handlers):
             if played.count < position.number:
                 raise InvalidCursor(f"turn {run_id} has {played.count} events so far, got the ID {position.number}")
 
-        after, share, is_watch = (
-            Cursor(first_seq - 1),
-            (run_id, mode, requested_mode, position.number),
-            position.is_watch,
-        )
         return await self._streams.resume(
-            principal, session, after, encoder, check_position=check_position, share=share, ends_on_drain=is_watch
+            principal,
+            session,
+            Cursor(first_seq - 1),
+            encoder,
+            check_position=check_position,
+            share=(run_id, mode, requested_mode, position.number),
+            ends_on_drain=position.is_watch,
         )
 
     @endpoint("POST", "/sessions/{session}/stop")

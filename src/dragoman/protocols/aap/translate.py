@@ -192,7 +192,8 @@ def agent_info(spec: AgentSpec) -> wire.AgentInfo:
 
 
 def _option_to(option: Option) -> wire.AgentOption:
-    is_secret, choices = isinstance(option, SecretOption), option.options if isinstance(option, SelectOption) else None
+    is_secret = isinstance(option, SecretOption)
+    choices = option.options if isinstance(option, SelectOption) else None
     return wire.AgentOption(
         type="secret" if is_secret else "text" if choices is None else "select",
         name=option.name,
@@ -531,8 +532,8 @@ def _pending_calls(calls: OpenCalls) -> tuple[wire.PendingCall, ...]:
     )
 
 
-def _calls_for_nobody(calls: OpenCalls) -> tuple[CallId, ...]:
-    """What the agent runs itself once the calls beside it are answered."""
+def _calls_not_waiting(calls: OpenCalls) -> tuple[CallId, ...]:
+    """The calls that the agent runs without an answer, once those that wait in the same step are answered."""
     return tuple(each.call.call_id for each in calls.values() if each.recorded and not each.is_waiting())
 
 
@@ -547,7 +548,7 @@ def _end_meta(stopped: RunStopped, calls: OpenCalls, run_id: RunId | None = None
         usage=wire.Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens),
         error=error,
         pending=_pending_calls(calls) if stopped.reason == "tool_use" else (),
-        not_waiting=_calls_for_nobody(calls) if stopped.reason == "tool_use" else (),
+        not_waiting=_calls_not_waiting(calls) if stopped.reason == "tool_use" else (),
     )
 
 

@@ -235,7 +235,7 @@ def without_resent(
     The tool loops of the AI SDK name the same conversation or response at every step, and send the whole turn again.
     """
     results = {each.call_id for each in turn if isinstance(each, core.ToolMessage)}
-    said = [(type(each), each.content) for each in turn]
+    said = [(type(each), each.content) for each in turn if isinstance(each, core.UserMessage | core.SystemMessage)]
     kept = list(items)
     end = max(index for index, item in enumerate(items) if _answers_one_of(item, calls))
     for index, item in enumerate(items[:end]):
@@ -248,6 +248,12 @@ def without_resent(
         if is_known:
             kept[index] = requests.OtherItem()
     return tuple(kept)
+
+
+def may_resend(items: Sequence[InputItem], calls: Collection[CallId]) -> bool:
+    """Whether anything else comes before an answer to one of these calls."""
+    are_answers = (_answers_one_of(item, calls) for item in items)
+    return not all(are_answers) and any(are_answers)  # `all` reads up to the first one that is none
 
 
 def answers_any(items: Sequence[InputItem], calls: Collection[CallId]) -> bool:

@@ -229,7 +229,7 @@ class Runs:
         stack.enter_context(self._engine.lease(session))
         await self.abandoned.until_stopped(session)
         waiting = tuple(session.state.answerable_calls())
-        if not point.start and inputs.answers_any(items, waiting):
+        if not point.start and inputs.may_resend(items, waiting):
             items = inputs.without_resent(items, waiting, await self._newest_turn(session))
         given = inputs.new_input(items, point.start, waiting)
         if not given.messages and not given.answers:

@@ -426,7 +426,9 @@ START_EVENT_ID = EventId(0, 0)
 def parse_event_id(text: str) -> EventId | None:
     """Read an event id; None if it does not have the form of one. An id that was never sent is a position too."""
     match = _EVENT_ID.fullmatch(text)
-    if match is None:
-        return None
-    numbers = (digits.lstrip("0") or "0" for digits in match.groups())
-    return EventId(*(int(each) if len(each) <= POSITION_DIGITS else 10**POSITION_DIGITS for each in numbers))
+    return None if match is None else EventId(*map(_bounded_int, match.groups()))
+
+
+def _bounded_int(digits: str) -> int:
+    digits = digits.lstrip("0")
+    return int(digits or 0) if len(digits) <= POSITION_DIGITS else 10**POSITION_DIGITS

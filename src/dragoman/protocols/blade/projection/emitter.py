@@ -1,4 +1,7 @@
-"""Blade's events as they are sent: numbered in the order of their making, encoded once for all readers. Pure."""
+"""Blade's events as they are sent, and the chat that they belong to. Pure.
+
+Events are numbered in the order of their making, and encoded once for all readers.
+"""
 
 from datetime import datetime
 from typing import NamedTuple

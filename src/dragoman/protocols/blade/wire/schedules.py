@@ -146,7 +146,7 @@ def changes_of(body: TaskChanges) -> dict[str, object]:
     """Return the changed fields. An empty text removes the model or the agent, as null does."""
     values = ((each.name, getattr(body, each.name), each.default) for each in msgspec.structs.fields(body))
     changes = {name: value for name, value, default in values if value is not default}
-    return {name: value or None if name in ("model", "agent") else value for name, value in changes.items()}
+    return {name: (value or None) if name in ("model", "agent") else value for name, value in changes.items()}
 
 
 def parse_span(query: Mapping[str, str]) -> tuple[datetime, datetime]:
