@@ -98,8 +98,7 @@ ERRORS = ErrorTable(
         refusals.NotFound: ErrorRow(404, "-32001"),
         refusals.AgentNotFound: ErrorRow(404, "NOT_FOUND", "there is no such agent"),  # cards are open: no names
         refusals.Invalid: _PARAMS,
-        refusals.ImageUnsupported: ErrorRow(400, "-32005"),
-        refusals.FileUnsupported: ErrorRow(400, "-32005"),
+        **dict.fromkeys(kit.UNSUPPORTED_CONTENT, ErrorRow(400, "-32005")),
         refusals.Conflict: ErrorRow(400, "-32004"),
         refusals.IdempotencyKeyReused: ErrorRow(
             400, str(INVALID_PARAMS), "messageId was used with another message", facts=("path",)

@@ -27,16 +27,11 @@ class HistoryNotSupported(RequestError):
 ERRORS = ErrorTable(
     {
         **kit.STANDARD_ROWS,
+        **{refusal: row._replace(facts=()) for refusal, row in kit.NAMED_INPUT_ROWS.items()},
         refusals.SessionNotFound: ErrorRow(404, "session_not_found"),
         refusals.RunNotFound: ErrorRow(404, "not_found"),
         refusals.AgentNotChangeable: ErrorRow(400, "agent_name_fixed"),
-        refusals.UnknownTool: ErrorRow(400, "unknown_tool"),
-        refusals.UnknownOption: ErrorRow(400, "unknown_option"),
         refusals.InvalidOptionValue: ErrorRow(400, "invalid_option_value", facts=("allowed",)),
-        refusals.DuplicateToolName: ErrorRow(400, "duplicate_tool_name"),
-        refusals.ClientToolsUnsupported: ErrorRow(400, "client_tools_unsupported"),
-        refusals.ImageUnsupported: ErrorRow(400, "image_unsupported"),
-        refusals.FileUnsupported: ErrorRow(400, "file_unsupported"),
         refusals.UnknownCall: ErrorRow(400, "unknown_tool_call"),
         refusals.CallAlreadySettled: ErrorRow(400, "tool_call_resolved"),
         refusals.ResultsMissing: ErrorRow(400, "tool_results_missing", facts=("missing",)),

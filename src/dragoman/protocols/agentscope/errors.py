@@ -22,6 +22,8 @@ _NOTHING_PENDING = ErrorRow(409, "NOTHING_PENDING", facts=("path",))
 ERROR_TABLE = ErrorTable(
     {
         **dict.fromkeys(kit.INVALID_REQUESTS, _INVALID),
+        **dict.fromkeys(kit.UNSUPPORTED_CONTENT, _INVALID),
+        **dict.fromkeys(kit.UNEXPECTED_ANSWERS, _NOTHING_PENDING),
         **dict.fromkeys(kit.UNAUTHENTICATED, ErrorRow(401, "UNAUTHORIZED")),
         **dict.fromkeys(kit.LIMITS_REACHED, ErrorRow(429, "RATE_LIMIT_EXCEEDED")),
         **dict.fromkeys(kit.UNAVAILABLE, ErrorRow(503, "UNAVAILABLE")),
@@ -30,10 +32,6 @@ ERROR_TABLE = ErrorTable(
         refusals.AgentNotFound: ErrorRow(404, "AGENT_NOT_FOUND"),
         refusals.RunNotFound: ErrorRow(404, "RESPONSE_NOT_FOUND"),
         refusals.AgentNotChangeable: ErrorRow(409, "AGENT_FIXED"),
-        refusals.ImageUnsupported: _INVALID,
-        refusals.FileUnsupported: _INVALID,
-        refusals.UnknownCall: _NOTHING_PENDING,
-        refusals.CallAlreadySettled: _NOTHING_PENDING,
         refusals.ResultsMissing: _NOTHING_PENDING,
         refusals.InvalidAnswer: _INVALID,
         refusals.LimitExceeded: _INVALID,

@@ -18,17 +18,17 @@ class InvalidPacket(kit.RequestError):
 
 
 _BAD_REQUEST = ErrorRow(422, "bad_request", facts=("path",))
-_UNSUPPORTED = ErrorRow(422, "bad_request")
-"""Without the path, which is one of the core's input: a Blade message has other fields."""
 _INVALID_ANSWER = ErrorRow(422, "invalid_answer", facts=("path",))
 _NOT_FOUND = ErrorRow(404, "not_found")
-_NO_PENDING_QUESTION = ErrorRow(409, "no_pending_question", facts=("path",))
 _SESSION_BUSY = ErrorRow(409, "session_busy")
 _CONFLICT = ErrorRow(409, "bad_request")
 
 ERROR_TABLE = ErrorTable(
     {
         **dict.fromkeys(kit.INVALID_REQUESTS, _BAD_REQUEST),
+        # Without the path, which is one of the core's input: a Blade message has other fields.
+        **dict.fromkeys(kit.UNSUPPORTED_CONTENT, ErrorRow(422, "bad_request")),
+        **dict.fromkeys(kit.UNEXPECTED_ANSWERS, ErrorRow(409, "no_pending_question", facts=("path",))),
         **dict.fromkeys(kit.UNAUTHENTICATED, ErrorRow(401, "forbidden")),
         **dict.fromkeys(kit.LIMITS_REACHED, ErrorRow(429, "rate_limited")),
         **dict.fromkeys(kit.UNAVAILABLE, ErrorRow(503, "unavailable")),
@@ -37,10 +37,6 @@ ERROR_TABLE = ErrorTable(
         refusals.AgentNotFound: _NOT_FOUND,
         refusals.RunNotFound: _NOT_FOUND,
         refusals.AgentNotChangeable: _BAD_REQUEST,
-        refusals.ImageUnsupported: _UNSUPPORTED,
-        refusals.FileUnsupported: _UNSUPPORTED,
-        refusals.UnknownCall: _NO_PENDING_QUESTION,
-        refusals.CallAlreadySettled: _NO_PENDING_QUESTION,
         refusals.ResultsMissing: _INVALID_ANSWER,
         refusals.InvalidAnswer: _INVALID_ANSWER,
         refusals.LimitExceeded: ErrorRow(413, "too_large", facts=("path",)),

@@ -128,10 +128,13 @@ INVALID_REQUESTS = (
     refusals.ClientToolsUnsupported,
     refusals.InvalidSeed,
 )
-"""Refusals of what the client sent. Like the three families below, most protocols answer all of them alike.
+"""Refusals of what the client sent. Like the families below, most protocols answer all of them alike.
 
 A new refusal is added to a family, or to every table: nothing is answered by accident.
 """
+UNSUPPORTED_CONTENT = (refusals.ImageUnsupported, refusals.FileUnsupported)
+UNEXPECTED_ANSWERS = (refusals.UnknownCall, refusals.CallAlreadySettled)
+"""Refusals of answers to calls that wait for none."""
 UNAUTHENTICATED = (refusals.Unauthenticated, refusals.InvalidToken)
 LIMITS_REACHED = (refusals.LimitReached, refusals.TokenBudgetUsedUp)
 UNAVAILABLE = (
@@ -165,6 +168,17 @@ STANDARD_ROWS: Mapping[type[Exception], ErrorRow] = {
     InternalError: ErrorRow(500, "internal", facts=("reference",)),
 }
 """The rows of protocols whose specification fixes no codes. A protocol's table adds the others, or replaces them."""
+NAMED_INPUT_ROWS: Mapping[type[Exception], ErrorRow] = {
+    refusals.UnknownTool: ErrorRow(400, "unknown_tool", facts=("path",)),
+    refusals.UnknownOption: ErrorRow(400, "unknown_option", facts=("path",)),
+    refusals.InvalidOptionValue: ErrorRow(400, "invalid_option_value", facts=("path",)),
+    refusals.DuplicateToolName: ErrorRow(400, "duplicate_tool_name", facts=("path",)),
+    refusals.ClientToolsUnsupported: ErrorRow(400, "client_tools_unsupported", facts=("path",)),
+    refusals.ImageUnsupported: ErrorRow(400, "image_unsupported", facts=("path",)),
+    refusals.FileUnsupported: ErrorRow(400, "file_unsupported", facts=("path",)),
+    refusals.LimitExceeded: ErrorRow(400, "limit_exceeded", facts=("path",)),
+}
+"""The rows of protocols that tell a client with a code what of its input is wrong. A table may replace some of them."""
 
 
 class ErrorResponse(NamedTuple):

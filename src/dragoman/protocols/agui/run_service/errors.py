@@ -61,6 +61,7 @@ def errors_of(error: kit.InvalidJson | kit.InvalidBody) -> JsonObject:
 ERRORS = _ProblemTable(
     {
         **dict.fromkeys(kit.INVALID_REQUESTS, ErrorRow(422, INPUT_INVALID)),
+        **dict.fromkeys(kit.UNSUPPORTED_CONTENT, ErrorRow(422, MESSAGES_INVALID)),
         **dict.fromkeys(kit.UNAUTHENTICATED, ErrorRow(401, "AUTH_UNAUTHORIZED")),
         **dict.fromkeys(kit.LIMITS_REACHED, ErrorRow(429, "AGENT_RATE_LIMITED")),
         **dict.fromkeys(kit.UNAVAILABLE, ErrorRow(503, "AGENT_UNAVAILABLE")),
@@ -69,8 +70,6 @@ ERRORS = _ProblemTable(
         refusals.AgentNotFound: ErrorRow(422, INPUT_INVALID, FORWARDED_PROPS_MESSAGE),
         refusals.RunNotFound: ErrorRow(404, "AGENT_RUN_NOT_FOUND"),
         refusals.AgentNotChangeable: ErrorRow(422, INPUT_INVALID, FORWARDED_PROPS_MESSAGE),
-        refusals.ImageUnsupported: ErrorRow(422, MESSAGES_INVALID),
-        refusals.FileUnsupported: ErrorRow(422, MESSAGES_INVALID),
         refusals.UnknownCall: ErrorRow(422, INPUT_INVALID),
         refusals.CallAlreadySettled: ErrorRow(409, "AGENT_RUN_CONFLICT"),
         refusals.ResultsMissing: ErrorRow(422, INPUT_INVALID),
