@@ -277,7 +277,13 @@ class MemoryRun:
         return call_id
 
     def record(
-        self, name: str, arguments: JsonObject, *, origin: str | None = None, server: str | None = None
+        self,
+        name: str,
+        arguments: JsonObject,
+        *,
+        origin: str | None = None,
+        server: str | None = None,
+        deniable: bool = False,
     ) -> Recorded:
         raise AssertionError("the rehearsal agent has its calls run by the engine")
 

@@ -187,6 +187,7 @@ events: st.SearchStrategy[Event] = st.one_of(
         loop=loops,
         server=st.none() | words,
         recorded=st.booleans(),
+        deniable=st.booleans(),
     ),
     st.builds(
         MessageClosed,

@@ -176,6 +176,10 @@ class LangGraphAgent(FrameworkAgent):
         if self._replaced is not None:
             yield f"brings its own {self._replaced}: its checkpoints are kept in Dragoman's store"
 
+    def guards(self, tool: str) -> bool:
+        """Whether the tool is one of a tool node, whose calls ask the run before they begin."""
+        return tool in self._tools
+
     async def forget(self, session_id: SessionId) -> None:
         """Delete the session's thread from the graph's own checkpointer."""
         if self._own_saver is not None:

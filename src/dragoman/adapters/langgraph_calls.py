@@ -66,6 +66,9 @@ class Rules(Protocol):
     speaks: frozenset[str] | None
     """The nodes whose words are the answer; None: all."""
 
+    def guards(self, tool: str) -> bool:
+        """Whether the tool is one of a tool node, whose calls ask the run before they begin."""
+
     def restart_rule(self, tool: str) -> OnRestart:
         """What happens to a call that was running when the server died."""
 
@@ -183,7 +186,7 @@ class Calls:
 
     def record(self, name: str, arguments: JsonObject, origin: str | None) -> Recorded:
         """Note a call. It is in the log when the run's step ends."""
-        recorded = self._run.record(name, arguments, origin=origin)
+        recorded = self._run.record(name, arguments, origin=origin, deniable=self._rules.guards(name))
         if origin is not None:
             self._open[origin] = recorded
             self._results.pop(origin, None)

@@ -508,9 +508,10 @@ def _kept_answer(call: OpenCall, answer: Answer, spec: AgentSpec, by: str, new_i
 
 
 def _check_kind_of_answer(call: OpenCall, answer: Answer) -> None:
-    """Check that the call accepts this kind of answer, over any protocol. Every call can be denied.
+    """Check that the call accepts this kind of answer, over any protocol. Every call that waits can be denied.
 
     A permission is granted. A question is answered and never granted. A client tool's call gets a result or an error.
+    A call about which nobody is asked is denied only if its agent can leave it out.
 
     Raises:
         InvalidAnswer: the call waits for something else.
@@ -525,6 +526,10 @@ def _check_kind_of_answer(call: OpenCall, answer: Answer) -> None:
             raise InvalidAnswer(f"tool call {call_id!r} is the application's own: the server cannot run it")
         case Decision(granted=True) if call.waits_for == "question":
             raise InvalidAnswer(f"tool call {call_id!r} asks a question: it can be answered or denied, not granted")
+        case Decision(granted=False) if call.recorded and not (call.is_waiting() or call.deniable):
+            raise InvalidAnswer(
+                f"tool call {call_id!r} cannot be denied: nobody is asked about it, and its agent runs it all the same"
+            )
         case _:
             pass
 

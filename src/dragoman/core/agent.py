@@ -263,7 +263,13 @@ class Run(Protocol):
         """
 
     def record(
-        self, name: str, arguments: JsonObject, *, origin: str | None = None, server: str | None = None
+        self,
+        name: str,
+        arguments: JsonObject,
+        *,
+        origin: str | None = None,
+        server: str | None = None,
+        deniable: bool = False,
     ) -> Recorded:
         """Note a call of this step that the agent runs itself. It is in the log when `end_step` returns.
 
@@ -275,6 +281,8 @@ class Run(Protocol):
             arguments: its arguments.
             origin: the framework's own id of the call, to find it again.
             server: the label of the tool's MCP server.
+            deniable: whether the agent leaves the call out if it has a denial before it begins, although the call did
+                not wait. Else such a denial is refused.
         """
 
     def recorded(self) -> Sequence[Recorded]:

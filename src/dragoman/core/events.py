@@ -267,8 +267,9 @@ class BlockClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 class CallOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_opened"):
     """The model called a tool. The call is a block of the open message, and stays open until it is settled.
 
-    `internal`: the tool is internal, and no client sees the call. `recorded`: the agent runs the call itself. `repeat`:
-    a crash interrupted a call that the user had allowed, and the user decides whether it runs again, as this call.
+    `internal`: the tool is internal, and no client sees the call. `recorded`: the agent runs the call itself.
+    `deniable`: it does not if a user denies the call although nobody is asked about it. `repeat`: a crash interrupted a
+    call that the user had allowed, and the user decides whether it runs again, as this call.
     """
 
     message_id: MessageId
@@ -279,6 +280,7 @@ class CallOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     server: str | None = None
     internal: bool = False
     recorded: bool = False
+    deniable: bool = False
     repeat: bool = False
 
 

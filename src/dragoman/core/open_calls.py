@@ -14,8 +14,9 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A call without a result. `granted` is the user's decision, if there is one.
 
     Of a `recorded` call the agent alone decides what happens: the engine neither runs nor settles it while the run
-    lasts. If it `keeps_answer`, an answer does not settle it: `answer` holds what is more than a decision. `edited` are
-    the arguments with which it was allowed, if they are others.
+    lasts. It may be `deniable` while nobody is asked about it. If it `keeps_answer`, an answer does not settle it:
+    `answer` holds what is more than a decision. `edited` are the arguments with which it was allowed, if they are
+    others.
     """
 
     call: Call
@@ -30,6 +31,7 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     answered_seq: int = 0
     internal: bool = False
     recorded: bool = False
+    deniable: bool = False
     keeps_answer: bool = False
     note: Json = None
     answer: ToolMessage | None = None
@@ -56,6 +58,7 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
             server=opened.server,
             internal=opened.internal,
             recorded=opened.recorded,
+            deniable=opened.deniable,
             opened_at=at,
             repeat=opened.repeat,
         )

@@ -70,12 +70,15 @@ _NO_DENIALS: frozenset[tuple[CallId, int]] = frozenset()
 
 
 class RequestedCall(NamedTuple):
-    """A call of the open step. `tool` came with the call; `recorded`: the agent runs it itself."""
+    """A call of the open step. `tool` came with the call; `recorded`: the agent runs it itself; `deniable`: see
+    `CallOpened`.
+    """
 
     call: Call
     tool: RunnableTool | None = None
     recorded: bool = False
     server: str | None = None
+    deniable: bool = False
 
 
 class StepLimitReached(AgentError):
@@ -324,11 +327,17 @@ class LoopRun:
         return call_id
 
     def record(
-        self, name: str, arguments: JsonObject, *, origin: str | None = None, server: str | None = None
+        self,
+        name: str,
+        arguments: JsonObject,
+        *,
+        origin: str | None = None,
+        server: str | None = None,
+        deniable: bool = False,
     ) -> RecordedCall:
         """Note a call of this step that the agent runs itself."""
         call = Call(call_id=CallId(self.services.ids.new()), name=name, input=arguments, origin=origin)
-        self._step_calls.append(RequestedCall(call, recorded=True, server=server))
+        self._step_calls.append(RequestedCall(call, recorded=True, server=server, deniable=deniable))
         return self._recorded_call(call)
 
     def recorded(self) -> Sequence[RecordedCall]:
@@ -376,6 +385,7 @@ class LoopRun:
                 server=each.server or (declaration.server if declaration is not None else None),
                 internal=declaration is not None and declaration.policy.internal,
                 recorded=each.recorded,
+                deniable=each.deniable,
             )
             server_calls += is_limited(opened)
             if (refusal := self._refusal_of(opened, server_calls)) is not None:
