@@ -39,8 +39,8 @@ class TaskFrames:
         """The frames of a record."""
         if type(record) is Piece:
             return self._feed_piece(record)
-        update, cursor = self._fold.feed(record), cursor_of(record)
-        if cursor <= self._seen or update is None:
+        update = self._fold.feed(record)
+        if update is None or (cursor := cursor_of(record)) <= self._seen:
             self.is_over = self._fold.is_over
             return b""
         if isinstance(update, wire.ArtifactUpdate):

@@ -382,6 +382,8 @@ class TaskFold:
         )
 
     def _track(self, logged: LoggedEvent) -> None:
+        if isinstance(logged.event, BlockClosed | MessageAdded):
+            return  # they concern no call
         self._calls.seq = logged.seq - 1  # events of other tasks, and those that no client sees, were left out
         with suppress(KeyError):  # answers to calls of an earlier task
             apply(self._calls, logged)
