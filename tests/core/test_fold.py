@@ -3,16 +3,20 @@
 import re
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.core.content import UserMessage
 from dragoman.core.events import (
     CallSettled,
     CallStarted,
     CardUpdated,
     Event,
+    Lifetime,
     LoggedEvent,
+    MessageAdded,
     MessageOpened,
     PlanUpdated,
     RunStarted,
@@ -113,6 +117,16 @@ def test_a_session_begins_with_its_creation() -> None:
 
 def a_creation() -> SessionCreated:
     return SessionCreated(agent="agent", settings=SessionSettings(), protocol="test")
+
+
+@pytest.mark.parametrize(("idle_s", "title"), [(60, "Hello!"), (0, "")])
+def test_a_session_that_ends_with_its_answer_takes_no_title_from_its_message(idle_s: int, title: str) -> None:
+    settings = SessionSettings(unlisted=True, lifetime=Lifetime(idle_s=idle_s, waiting_s=60))
+    created = msgspec.structs.replace(a_creation(), settings=settings)
+    state = initial_state(SessionId("session"), ANN, LoggedEvent(1, NOON, None, created))
+    message = UserMessage(id=MessageId("m"), content="Hello!")
+    apply(state, LoggedEvent(2, NOON, None, MessageAdded(message=message)))
+    assert state.title() == title
 
 
 def test_a_state_knows_when_it_was_made_and_last_changed() -> None:

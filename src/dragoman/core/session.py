@@ -316,7 +316,8 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             state.message_count += message.loop == ROOT
             if isinstance(message, UserMessage) and message.loop == ROOT:
                 state.turn_state_seq = state.shared_state_seq
-                state.fallback_title = state.fallback_title or title_from(text_of(message.content))
+                if not (state.fallback_title or state.settings.is_ephemeral):
+                    state.fallback_title = title_from(text_of(message.content))
             if state.run is not None and state.run.pending_inputs:
                 state.run.pending_inputs = tuple(each for each in state.run.pending_inputs if each.id != message.id)
         case RunStarted() as run:
