@@ -129,11 +129,7 @@ class Deletion:
 
         An agent that is not served here does so when a server that serves it starts.
         """
-        with_data = []
-        for name in agents:
-            agent = self._agents.find(name)
-            if agent is None or isinstance(agent, KeepsSessionData):
-                with_data.append(name)
+        with_data = list(filter(self._agents.may_keep_session_data, agents))
         await self._store.delete(session_id, with_data)
         for name in with_data:
             await self._clean_up(session_id, name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from dragoman.core.agent import Agent
+from dragoman.core.agent import Agent, KeepsSessionData
 
 
 class ServedAgents:
@@ -17,10 +17,16 @@ class ServedAgents:
         self.default = default
         self.by_name = dict(agents)
         self._names = {alias: name for name, agent in agents.items() for alias in agent.spec.aliases}
+        self._with_session_data = {name for name, agent in agents.items() if isinstance(agent, KeepsSessionData)}
 
     def find(self, name: str) -> Agent | None:
         """The agent with a name or an alias; None if it is not served here."""
         return self.by_name.get(self._names.get(name, name))
+
+    def may_keep_session_data(self, name: str) -> bool:
+        """Whether an agent keeps something of its sessions elsewhere, or may do so because it is not served here."""
+        name = self._names.get(name, name)
+        return name in self._with_session_data or name not in self.by_name
 
     def names_and_aliases(self) -> Collection[str]:
         """Everything by which an agent is found."""
