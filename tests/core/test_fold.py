@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dragoman.core.content import UserMessage
 from dragoman.core.events import (
+    Branched,
     CallSettled,
     CallStarted,
     CardUpdated,
@@ -170,3 +171,23 @@ def test_two_deletions_of_runs_that_know_nothing_of_each_other_are_both_kept() -
     for runs in (["a"], ["b"], ["a", "b", "c"]):  # earlier releases repeated those before
         settings = apply_change(settings, SettingsChange(deleted_runs=tuple(map(RunId, runs))))
     assert settings.deleted_runs == ("a", "b", "c")
+
+
+def test_a_title_is_the_beginning_of_the_first_message_that_the_branch_shows() -> None:
+    created = SessionCreated(agent="agent", protocol="aap", settings=SessionSettings())
+    state = initial_state(SessionId("session"), ANN, LoggedEvent(1, NOON, None, created))
+
+    def titles_after(*events: Event) -> list[str]:
+        titles = []
+        for event in events:
+            apply(state, LoggedEvent(state.seq + 1, NOON, None, event))
+            titles.append(state.title())
+        return titles
+
+    def said(text: str) -> MessageAdded:
+        return MessageAdded(message=UserMessage(id=MessageId(text), content=text))
+
+    assert titles_after(said("first"), said("second")) == ["first", "first"]
+    assert titles_after(Branched(hidden_ranges=((3, 3),)), said("another second")) == ["first", "first"]
+    assert titles_after(Branched(hidden_ranges=((2, 5),)), said("edited")) == ["", "edited"]
+    assert titles_after(Branched(hidden_ranges=((3, 7),)), Branched(hidden_ranges=((2, 5),))) == ["first", "edited"]

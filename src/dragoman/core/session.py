@@ -121,6 +121,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     """The events outside the active branch, as ordered ranges, first and last included."""
     fallback_title: str = msgspec.field(default="", name="opening")
     """The beginning of the user's first message; empty before there is one."""
+    first_messages: tuple[tuple[int, str], ...] = ()
+    """The first messages of all branches: the event of each, and its beginning."""
     resends_history: bool = False
     """Whether a client has sent its complete history with new messages, so that what it omits counts as removed."""
     shared_state_seq: int | None = None
@@ -134,8 +136,12 @@ class SessionState(msgspec.Struct, kw_only=True):
     """The client's own name of the session (shared rules, 1)."""
 
     def title(self) -> str:
-        """The title for people: the one that was set, else the beginning of the first message."""
-        return self.settings.title or self.fallback_title
+        """The title for people: the one that was set, else the beginning of the first message.
+
+        A protocol may set the beginning of the first message; then it follows that message.
+        """
+        follows = any(self.settings.title == beginning for _, beginning in self.first_messages)
+        return self.fallback_title if follows and self.fallback_title else self.settings.title or self.fallback_title
 
     def status(self) -> Status:
         """What a client may do next."""
@@ -316,8 +322,10 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             state.message_count += message.loop == ROOT
             if isinstance(message, UserMessage) and message.loop == ROOT:
                 state.turn_state_seq = state.shared_state_seq
-                if not (state.fallback_title or state.settings.is_ephemeral):
-                    state.fallback_title = title_from(text_of(message.content))
+                is_untitled = not (state.fallback_title or state.settings.is_ephemeral)
+                if is_untitled and (beginning := title_from(text_of(message.content))):
+                    state.fallback_title = beginning
+                    state.first_messages = (*state.first_messages, (logged.seq, beginning))
             if state.run is not None and state.run.pending_inputs:
                 state.run.pending_inputs = tuple(each for each in state.run.pending_inputs if each.id != message.id)
         case RunStarted() as run:
@@ -388,6 +396,9 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             state.compaction = Compaction(seq=logged.seq, summary=summary, up_to=up_to)
         case Branched(hidden_ranges=hidden, compaction=compacted):
             state.hidden_ranges, state.compaction = hidden, compacted
+            if state.first_messages:  # an earlier release did not record them
+                shown = (beginning for seq, beginning in state.first_messages if not contains(hidden, seq))
+                state.fallback_title = next(shown, "")
         case SharedStateReplaced():
             state.shared_state_seq = logged.seq
         case SessionCreated() | PlanUpdated() | StageChanged() | CardUpdated() | UnknownEvent():

@@ -551,3 +551,20 @@ async def test_a_branch_of_a_session_that_nobody_follows_is_news_for_its_owners_
     async with socket_client(alice.url, alice.key) as listing:
         await alice.request("POST", f"sessions/{session}/rewind", {"checkpoint_id": checkpoint["checkpoint_id"]})
         await listing.until(lambda _, payload: payload.get("session_id") == session and payload.get("reload") is True)
+
+
+@requirement("blade:socket:lists")
+async def test_a_title_taken_from_the_first_message_follows_its_versions(alice: RestClient) -> None:
+    session = await alice.session()
+    async with socket_client(alice.url, alice.key) as actor, socket_client(alice.url, alice.key) as listing:
+        await actor.send(session, "hello")
+        [first, *_] = await alice.get(f"sessions/{session}/checkpoints")
+        await alice.request("POST", f"sessions/{session}/rewind", {"checkpoint_id": first["checkpoint_id"]})
+        await actor.send(session, "goodbye")
+        await listing.until(lambda _, payload: payload.get("intent") == "goodbye")
+        assert (await alice.get(f"sessions/{session}"))["intent"] == "goodbye"
+        await alice.request("PATCH", f"sessions/{session}", {"intent": "greetings"})
+        [second, *_] = await alice.get(f"sessions/{session}/checkpoints")
+        await alice.request("POST", f"sessions/{session}/rewind", {"checkpoint_id": second["checkpoint_id"]})
+        await actor.send(session, "and again")
+        assert (await alice.get(f"sessions/{session}"))["intent"] == "greetings", "somebody gave it"

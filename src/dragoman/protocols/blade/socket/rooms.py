@@ -150,9 +150,10 @@ class Rooms:
                     changes["status"] = "running"
                 case CallSettled() if state.run is None:  # a stop cancelled what the session waited for
                     changes["status"] = status_of(state)
-                case Branched() if room is None:
-                    changes["reload"] = True
-                case MessageAdded(message=UserMessage()) if not state.settings.title:
+                case Branched():
+                    changes |= {"reload": True} if room is None else {}
+                    changes |= {"intent": state.title()} if len(state.first_messages) > 1 else {}
+                case MessageAdded(message=UserMessage()) if not state.settings.title or len(state.first_messages) > 1:
                     changes["intent"] = state.title()
                 case RunStopped():
                     changes["status"] = status_of(state)
