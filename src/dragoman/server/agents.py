@@ -206,7 +206,7 @@ async def start_agents(
     await serving.start(agents)
     serving.check(agents)
     unused = [each.spec.name for each in agents if each.spec.uses_embedded_model and each.spec.tools]
-    if unused and warns_about_unused_tools:
+    if unused and warns_about_unused_tools and is_embedded_model_installed():  # else its absence was reported
         log.warning(
             "the embedded model never calls tools",
             agents=unused,
