@@ -394,6 +394,10 @@ class SettingsError(Exception):
     """A setting is unknown or invalid. The message names its source and what is expected."""
 
 
+class UnusableData(SettingsError):
+    """The settings are valid, but the data that they name cannot be used. The message says what to do."""
+
+
 class SettingInfo(NamedTuple):
     """The name, type, default, description and subject of one setting."""
 

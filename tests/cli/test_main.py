@@ -154,16 +154,18 @@ def test_a_second_server_on_a_folder_fails_and_says_what_to_do(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "code", "expected"),
     [
-        (("--port", "{taken}"), "Address already in use: choose another one with --host or --port"),
-        (("no_such_file.py",), "no_such_file.py"),
-        (("--default-agent", "nobody"), "no agent 'nobody'; available agents: rehearsal"),
-        (("--data", "{file}"), "is not a folder: choose another one with --data"),
-        (("--data", "{damaged}"), "file is not a database: restore a backup, or choose another folder with --data"),
+        (("--port", "{taken}"), 1, "Address already in use: choose another one with --host or --port"),
+        (("no_such_file.py",), 1, "no_such_file.py"),
+        (("--default-agent", "nobody"), 2, "no agent 'nobody'; available agents: rehearsal"),
+        (("--data", "{file}"), 1, "is not a folder: choose another one with --data"),
+        (("--data", "{damaged}"), 1, "file is not a database: restore a backup, or choose another folder with --data"),
     ],
 )
-def test_a_failed_start_is_reported_on_one_line(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
+def test_a_failed_start_is_reported_on_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, expected: str
+) -> None:
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "dragoman.db").write_bytes(b"no database" * 1000)
@@ -175,7 +177,7 @@ def test_a_failed_start_is_reported_on_one_line(tmp_path: Path, arguments: tuple
         }
         command_line = ["--port", "0", "--data", str(tmp_path / "data"), *(names.get(each, each) for each in arguments)]
         result = run("serve", "--rehearsal", *command_line, cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (code, "")
     last = result.stderr.splitlines()[-1]
     assert last.startswith("dragoman: ")
     assert expected in last
@@ -381,12 +383,13 @@ def test_a_users_profile_is_set_without_a_server(tmp_path: Path) -> None:
         (("users", "set", "ann", "--locale", "de"), 1, "contains no data: "),
         (("users", "set", "ann", "--retention-days", "-1"), 2, "expected a number of days, got '-1'"),
         (("keys", "create"), 2, "Missing option '--name'"),
-        (("keys", "create", "--name", ""), 1, "a key's name must have 1 to 200 printable characters"),
-        (("keys", "create", "--name", "x", "--scopes", "root"), 1, "expected scopes of read, use, admin, got root"),
+        (("keys", "create", "--name", ""), 2, "a key's name must have 1 to 200 printable characters"),
+        (("keys", "create", "--name", "x", "--scopes", "root"), 2, "expected scopes of read, use, admin, got root"),
         (("keys", "create", "--name", "x", "--expires", "soon"), 2, "--expires: expected a number of days"),
-        (("keys", "create", "--name", "x", "--expires", "2020-01-01"), 1, "a key must expire in the future"),
+        (("keys", "create", "--name", "x", "--expires", "2020-01-01"), 2, "a key must expire in the future"),
         (("keys", "create", "--name", "x", "--expires", "²"), 2, "--expires: expected a number of days"),
-        (("keys", "create", "--name", "x", "--tokens-per-day", "-1"), 1, "-1"),
+        (("keys", "create", "--name", "x", "--tokens-per-day", "-1"), 2, "-1 is not in the range x>=0"),
+        (("keys", "limit", "x", "--tokens-per-day", "-1"), 2, "-1 is not in the range x>=0"),
         (("keys", "limit", "x"), 2, "nothing to change: "),
         (("keys", "limit", "x", "--tokens-per-day", "1"), 1, "contains no data: "),
         (("keys", "rotate", "secrets.key"), 1, "contains no data: "),
@@ -402,23 +405,27 @@ def test_a_users_profile_is_set_without_a_server(tmp_path: Path) -> None:
         (("copy", "--from", "none"), 2, "Missing option '--to'"),
         (("migrate",), 1, "contains no data: "),
         (("migrate", "--data", "/dev/null"), 1, "/dev/null contains no data: "),
-        (("migrate", "--database", "mysql://u:p@h/d"), 1, MYSQL),
-        (("keys", "list", "--database", "mysql://u:p@h/d"), 1, MYSQL),
-        (("backup", "new", "--database", "mysql://u:p@h/d"), 1, MYSQL),
-        (("copy", "--from", "mysql://u:p@h/d", "--to", "new"), 1, MYSQL),
-        (("serve", "--workers", "2", "--database", "mysql://u:p@h/d"), 1, MYSQL),
+        (("migrate", "--database", "mysql://u:p@h/d"), 2, MYSQL),
+        (("keys", "list", "--database", "mysql://u:p@h/d"), 2, MYSQL),
+        (("backup", "new", "--database", "mysql://u:p@h/d"), 2, MYSQL),
+        (("copy", "--from", "mysql://u:p@h/d", "--to", "new"), 2, MYSQL),
+        (("serve", "--workers", "2", "--database", "mysql://u:p@h/d"), 2, MYSQL),
         (("sessions", "list", "--url", "http://127.0.0.1:1"), 1, "127.0.0.1:1"),
         (("sessions", "list", "--protocol", "none"), 2, "'none' is not one of"),
         (("chat", "http://127.0.0.1:99999", "-m", "hello"), 1, "99999"),
+        (("chat", "ftp://127.0.0.1", "-m", "hello"), 2, "expected an address such as http://127.0.0.1:8000"),
+        (("sessions", "list", "--url", "http://"), 2, "expected an address such as http://127.0.0.1:8000"),
         (("chat", "http://nowhere.invalid", "-m", "hello"), 1, "Check the address"),
         (("init", "/dev/null/app.py"), 1, "/dev/null"),
-        (("init", "my-app.py"), 1, "that Python can import, such as app.py or my_agent.py, got my-app.py"),
+        (("init", "my-app.py"), 2, "that Python can import, such as app.py or my_agent.py, got my-app.py"),
         (("keys", "list"), 1, "contains no data: "),
         (
             ("serve", "--port", "http"),
             2,
             "setting port (flag --port): expected an integer from 0 to 65535, got 'http'",
         ),
+        (("serve", "--time-zone", "Mars"), 2, "setting time_zone: expected an IANA time zone such as Europe/Berlin"),
+        (("serve", "--mcp-authorization"), 2, "setting mcp_authorization: needs oidc_issuer too"),
         (("serve", "--prot", "1"), 2, "No such option '--prot'"),
         (
             ("serve", "--no-auth", "--host", "0.0.0.0"),

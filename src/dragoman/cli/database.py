@@ -13,7 +13,7 @@ from dragoman.server.check_store import CheckReport, check
 from dragoman.server.copy_between_stores import CopyCounts, CopyError, Progress, copy
 from dragoman.server.key_files import rotate
 from dragoman.server.stores import configured_store, is_database_url, open_snapshot, open_stores_at
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings import Settings, UnusableData
 from dragoman.stores.errors import StoreInUse, WrongVersion
 
 
@@ -123,7 +123,7 @@ def _located(settings: Settings, what: str, *, creates: bool = False) -> Iterato
 def _reporting_errors(what: str) -> Iterator[None]:
     try:
         yield
-    except (StoreInUse, WrongVersion, SettingsError, StoreUnavailable, CopyError, BackupError) as error:
+    except (StoreInUse, WrongVersion, UnusableData, StoreUnavailable, CopyError, BackupError) as error:
         raise DatabaseCommandError(str(error)) from error
     except (OSError, sqlite3.Error) as error:
         raise DatabaseCommandError(f"{what}: {error}") from error

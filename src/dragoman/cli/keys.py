@@ -35,7 +35,7 @@ from dragoman.server.bundled_database import bundled_database_running
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.key_files import check_key_files, find_key_hasher, load_key_hasher
 from dragoman.server.stores import database_adapter, folder_adapter
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings import Settings, UnusableData
 from dragoman.stores.errors import StoreInUse, WrongVersion
 
 SERVER_TIMEOUT_S = 10.0
@@ -52,24 +52,24 @@ def handle_request(settings: Settings, request: Request) -> Reply:
 
     Raises:
         AdminRequestError: the store cannot be used, or contains no data.
+        SettingsError: there is no such kind of store.
     """
-    if isinstance(request, CreateKey):
-        _check_before_anything_is_created(request)
     try:
+        if isinstance(request, CreateKey):
+            _check_before_anything_is_created(request)
         with bundled_database_running(settings, creates=isinstance(request, CreateKey)) as located:
             if located.database is None:
                 return handle_in_folder(located.folder, request)
             return handle_in_database(located.database, request, folder=located.folder)
-    except (SettingsError, StoreInUse, OSError) as error:
+    except Invalid as error:
+        return Reply(error=str(error), is_invalid=True)
+    except (UnusableData, StoreInUse, OSError) as error:
         raise AdminRequestError(str(error)) from error
 
 
 def _check_before_anything_is_created(request: CreateKey) -> None:
     limits = TokenLimits(request.tokens_per_day, request.tokens_per_month)
-    try:
-        check_new_key(request.name, request.user, request.scopes, request.expires_at, limits, SystemClock().now())
-    except Invalid as error:
-        raise AdminRequestError(str(error)) from error
+    check_new_key(request.name, request.user, request.scopes, request.expires_at, limits, SystemClock().now())
 
 
 def handle_in_folder(folder: Path, request: Request, *, timeout_s: float = SERVER_TIMEOUT_S) -> Reply:
@@ -111,10 +111,11 @@ def handle_in_database(url: str, request: Request, *, folder: Path | None = None
 
     Raises:
         AdminRequestError: the database cannot be used.
+        SettingsError: there is no such kind of database.
     """
     try:
         return asyncio.run(_handle_in_database(url, request, folder))
-    except (SettingsError, WrongVersion, StoreUnavailable) as error:
+    except (UnusableData, WrongVersion, StoreUnavailable) as error:
         raise AdminRequestError(str(error)) from error
 
 

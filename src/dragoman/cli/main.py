@@ -16,7 +16,7 @@ import click
 from dragoman.cli.database_commands import backup, check, compact, copy, migrate, restore
 from dragoman.cli.help import ProgramGroup, SettingsCommand
 from dragoman.cli.options import CliError, CliUsageError, F, FlagValue, load_settings, settings_flags
-from dragoman.settings import Settings
+from dragoman.settings import Settings, SettingsError
 from dragoman.settings_loading import format_settings
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ def main() -> NoReturn:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except SettingsError as error:
+        CliUsageError(str(error)).show()
+        sys.exit(CliUsageError.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(0)
@@ -82,14 +85,13 @@ def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
     from dragoman.server.bundled_database import uses_bundled_database
     from dragoman.server.runner import CannotStart, run
     from dragoman.server.stores import check_database_address
-    from dragoman.settings import SettingsError
 
     if loaded.settings.workers > 1 or uses_bundled_database(loaded.settings):
         from dragoman.server.supervisor import run
     try:
         check_database_address(loaded.settings)
         run(loaded.settings, os.environ)
-    except (CannotStart, SettingsError) as error:
+    except CannotStart as error:
         raise CliError(str(error)) from error
 
 
@@ -156,7 +158,7 @@ def chat(
     """
     settings = load_settings(flags).settings
     from dragoman.terminal.chat_command import ChatOptions, run_chat
-    from dragoman.terminal.server_target import CommandError, resolve_key, resolve_url
+    from dragoman.terminal.server_target import CommandError, InvalidArgument, resolve_key, resolve_url
 
     try:
         server_url = resolve_url(url, settings)
@@ -179,6 +181,8 @@ def chat(
             is_json=is_json,
         )
         sys.exit(run_chat(options))
+    except InvalidArgument as error:
+        raise CliUsageError(str(error)) from error
     except CommandError as error:
         raise CliError(str(error)) from error
     except BrokenPipeError:
@@ -194,7 +198,7 @@ AGENT_KINDS = click.Choice(["model", "function", "langgraph", "pydantic-ai", "op
 def init(file: Path, kind: str | None) -> None:
     """Write a first agent to FILE (app.py) and a test beside it, and print what to do next."""
     from dragoman.terminal.first_agents import FIRST_AGENTS
-    from dragoman.terminal.init_command import AgentFileNotWritable, write_first_agent
+    from dragoman.terminal.init_command import AgentFileNotWritable, InvalidFileName, write_first_agent
 
     if kind is None:
         kind = _ask_for_kind({name: each.title for name, each in FIRST_AGENTS.items()})
@@ -202,6 +206,8 @@ def init(file: Path, kind: str | None) -> None:
     dev_command = shlex.join([*_program_command(), "dev", *([str(file)] if str(file) != "app.py" else [])])
     try:
         test = write_first_agent(file, chosen, dev_command)
+    except InvalidFileName as error:
+        raise CliUsageError(str(error)) from error
     except AgentFileNotWritable as error:
         raise CliError(str(error)) from error
     click.echo(f"created {file} and {test}")
@@ -289,7 +295,7 @@ def sessions_export(ids: tuple[str, ...], output: Path | None, **server: FlagVal
 def _open_client(flags: dict[str, Any]) -> Iterator["Client"]:
     url, key, protocol = flags.pop("url"), flags.pop("key"), flags.pop("protocol")
     settings = load_settings(flags).settings
-    from dragoman.terminal.server_target import CommandError, resolve_key, resolve_url
+    from dragoman.terminal.server_target import CommandError, InvalidArgument, resolve_key, resolve_url
     from dragoman.terminal.sessions_command import open_client
 
     try:
@@ -297,6 +303,8 @@ def _open_client(flags: dict[str, Any]) -> Iterator["Client"]:
         with open_client(server_url, resolve_key(key, server_url, settings.folder), protocol) as client:
             yield client
             sys.stdout.flush()
+    except InvalidArgument as error:
+        raise CliUsageError(str(error)) from error
     except CommandError as error:
         raise CliError(str(error)) from error
     except BrokenPipeError:
@@ -328,8 +336,18 @@ def keys() -> None:
 @click.option("--user", default="local", show_default=True, help="user whose sessions the key gives access to")
 @click.option("--scopes", default="use", show_default=True, help="read, use (includes read) or admin (includes both)")
 @click.option("--expires", metavar="DAYS|DATE", help="number of days, or a date such as 2027-01-31  [never]")
-@click.option("--tokens-per-day", default=0, help="tokens that its runs may use in a day (UTC); 0 for no limit")
-@click.option("--tokens-per-month", default=0, help="tokens that its runs may use in a month (UTC); 0 for no limit")
+@click.option(
+    "--tokens-per-day",
+    type=click.IntRange(min=0),
+    default=0,
+    help="tokens that its runs may use in a day (UTC); 0 for no limit",
+)
+@click.option(
+    "--tokens-per-month",
+    type=click.IntRange(min=0),
+    default=0,
+    help="tokens that its runs may use in a month (UTC); 0 for no limit",
+)
 @settings_flags("data", "database")
 def keys_create(
     name: str,
@@ -392,8 +410,14 @@ def keys_revoke(which: str, **flags: FlagValue) -> None:
 
 @keys.command("limit")
 @click.argument("which")
-@click.option("--tokens-per-day", type=int, help="tokens that its runs may use in a day (UTC); 0 for no limit")
-@click.option("--tokens-per-month", type=int, help="tokens that its runs may use in a month (UTC); 0 for no limit")
+@click.option(
+    "--tokens-per-day", type=click.IntRange(min=0), help="tokens that its runs may use in a day (UTC); 0 for no limit"
+)
+@click.option(
+    "--tokens-per-month",
+    type=click.IntRange(min=0),
+    help="tokens that its runs may use in a month (UTC); 0 for no limit",
+)
 @settings_flags("data", "database")
 def keys_limit(which: str, tokens_per_day: int | None, tokens_per_month: int | None, **flags: FlagValue) -> None:
     """Change the token budgets of a key. WHICH is its ID, its masked form, its name, or the key itself.
@@ -538,7 +562,7 @@ def _send_admin_request(settings: Settings, request: Any) -> Any:  # noqa: ANN40
     except AdminRequestError as error:
         raise CliError(str(error)) from error
     if reply.error is not None:
-        raise CliError(reply.error)
+        raise CliUsageError(reply.error) if reply.is_invalid else CliError(reply.error)
     return reply
 
 

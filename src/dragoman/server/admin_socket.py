@@ -19,7 +19,7 @@ import structlog
 from dragoman.core.audit import ACTOR, Actor, AuditEntry
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.profile import Profile
-from dragoman.core.refusals import Refused
+from dragoman.core.refusals import Invalid, Refused
 from dragoman.core.token_budgets import TokenLimits
 from dragoman.ports.accounts import ApiKey
 
@@ -107,6 +107,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of a request: `error`, or the affected keys or profile. `secret` is the new key itself."""
 
     error: str | None = None
+    is_invalid: bool = False
+    """Whether the error is one of the request's values."""
     keys: list[KeyInfo] = []
     secret: str | None = None
     profile: Profile | None = None
@@ -186,7 +188,7 @@ async def handle(request: Request, keys: KeyService, profiles: ProfileService, a
             case _:
                 assert_never(request)
     except Refused as refused:
-        return Reply(error=str(refused))
+        return Reply(error=str(refused), is_invalid=isinstance(refused, Invalid))
 
 
 class AdminSocket:

@@ -60,7 +60,7 @@ from dragoman.server.bus import OpenedBus, open_bus
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.key_files import check_key_files, load_key_hasher
 from dragoman.server.logging import SECRETS
-from dragoman.server.oidc import ProviderLogin, make_token_verifier, open_issuer
+from dragoman.server.oidc import ProviderLogin, check_login_settings, make_token_verifier, open_issuer
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ProtocolFactory, ServerContext
 from dragoman.server.readiness import Readiness
 from dragoman.server.stores import open_stores, watch_for_changes
@@ -181,16 +181,17 @@ class Application:
 
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self.settings
-        # First, so that a file with an error, or a model that cannot be used, leaves no data folder behind.
+        # Settings first: a model takes seconds to load. Both before the stores, so that an error leaves no data folder.
+        check_login_settings(settings)
+        if not is_zone(settings.time_zone):
+            raise SettingsError(
+                f"setting time_zone: expected an IANA time zone such as Europe/Berlin, got {settings.time_zone!r}"
+            )
         to_serve = await self._start_models([*self._agents, *load_agents(settings.agents)], stack=stack)
         self._stores = open_stores(settings, self._worker)
         stack.callback(self._stores.close)
         await check_key_files(settings.folder, self._stores.key_fingerprints)
         _warn_if_others_can_read(settings)
-        if not is_zone(settings.time_zone):
-            raise SettingsError(
-                f"setting time_zone: expected an IANA time zone such as Europe/Berlin, got {settings.time_zone!r}"
-            )
         self._bus = open_bus(settings, self._stores.database_url, stack)
         await self._open_accounts(stack)
         self._issuer = await open_issuer(self.settings, stack)

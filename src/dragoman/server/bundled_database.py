@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from dragoman.server.logging import Format, Level, configure_logging
-from dragoman.settings import BUNDLED_DATABASE, Settings, SettingsError
+from dragoman.settings import BUNDLED_DATABASE, Settings, UnusableData
 from dragoman.stores.errors import StoreInUse
 from dragoman.stores.postgres import bundled
 from dragoman.stores.postgres.bundled import BundledPostgres, BundledPostgresError
@@ -62,13 +62,13 @@ class Guardian:
         """Start PostgreSQL, and return its address once it accepts connections.
 
         Raises:
-            SettingsError: it cannot be started, or the folder contains a SQLite database.
+            UnusableData: it cannot be started, or the folder contains a SQLite database.
             StoreInUse: another process runs it.
         """
         folder = self._settings.folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (folder / "dragoman.db").exists() and not bundled.exists(folder):
-            raise SettingsError(
+            raise UnusableData(
                 f"{folder} contains the SQLite database of a single process, which several workers cannot share. Carry"
                 f" it over: dragoman backup FILE --data {folder}, then dragoman restore FILE --data NEW-FOLDER"
                 f" --database {BUNDLED_DATABASE}, and serve NEW-FOLDER"
@@ -76,14 +76,14 @@ class Guardian:
         try:
             bundled.find_programs(folder)
         except BundledPostgresError as error:
-            raise SettingsError(str(error)) from error
+            raise UnusableData(str(error)) from error
         self._process = self._spawn()
         kind, text = self._read_report()
         if kind == "ready":
             return text
         if kind == "busy":
             raise StoreInUse(text)
-        raise SettingsError(text or "the guardian of PostgreSQL failed; its error is above")
+        raise UnusableData(text or "the guardian of PostgreSQL failed; its error is above")
 
     def restart(self) -> None:
         """Start a guardian in place of one that died, without waiting for PostgreSQL."""
@@ -139,13 +139,13 @@ def bundled_database_running(settings: Settings, *, creates: bool = False) -> It
         The settings with the database's address.
 
     Raises:
-        SettingsError: it cannot be started.
+        UnusableData: it cannot be started.
         StoreInUse: another process starts or stops it.
     """
     if not uses_bundled_database(settings):
         yield settings
     elif not creates and not bundled.exists(settings.folder):
-        raise SettingsError(f"{settings.folder} contains no data: name a data folder with --data")
+        raise UnusableData(f"{settings.folder} contains no data: name a data folder with --data")
     elif (url := bundled.running_url(settings.folder)) and _has_guardian(settings.folder):
         yield msgspec.structs.replace(settings, database=url)
     else:

@@ -36,7 +36,7 @@ from dragoman.server.bootstrap_key import announce_ready
 from dragoman.server.loading import is_remote
 from dragoman.server.logging import configure_logging
 from dragoman.server.runner import CannotStart, bind_socket, print_first_steps, serve_socket, url_of
-from dragoman.settings import Settings
+from dragoman.settings import Settings, SettingsError
 from dragoman.settings_loading import LoadedSettings
 
 CHECK_INTERVAL_MS = 50
@@ -300,7 +300,7 @@ def _load_and_serve(
         connection.send(Report("loaded", files=frozenset(str(Path(file).resolve()) for file in files if file)))
         is_first = connection.recv()
         serve_socket(listening, settings, environ, announce)
-    except (LoadError, DeclarationError, CannotStart) as error:
+    except (LoadError, DeclarationError, CannotStart, SettingsError) as error:
         trace = error.__cause__ if isinstance(error, LoadError) else None
         if trace is not None and not isinstance(trace, SyntaxError):
             log.error("a file cannot be imported", exc_info=trace)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dragoman.core.key_digests import KeyHasher
 from dragoman.ports.stores import KeyFingerprints
-from dragoman.settings import SettingsError
+from dragoman.settings import UnusableData
 from dragoman.stores.encryption import KEY_FILES, SECRETS_KEY, derive_key, load_keys, rotate_key
 
 _PEPPER = b"dragoman pepper of API keys"
@@ -20,20 +20,20 @@ async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:
     The first start creates them.
 
     Raises:
-        SettingsError: a key is missing, or is another one.
+        UnusableData: a key is missing, or is another one.
     """
     for name in KEY_FILES:
         path = folder / name
         registered = await fingerprints.find(name)
         if registered is not None and not path.exists():
-            raise SettingsError(f"{path} is missing, and the data was written with it: {_WHAT_TO_DO} {name}")
+            raise UnusableData(f"{path} is missing, and the data was written with it: {_WHAT_TO_DO} {name}")
         keys = _load(path)
         fingerprint = fingerprint_of(name, *keys)
         registered = await fingerprints.register(name, fingerprint)
         if registered == fingerprint_of(name, *keys[1:]):
-            raise SettingsError(f"the rotation of {path} was interrupted: run dragoman keys rotate {name} again")
+            raise UnusableData(f"the rotation of {path} was interrupted: run dragoman keys rotate {name} again")
         if registered != fingerprint:
-            raise SettingsError(
+            raise UnusableData(
                 f"{path} has the fingerprint {fingerprint}, and the data was written with {registered}: {_WHAT_TO_DO}"
                 f" {name}"
             )
@@ -64,7 +64,7 @@ async def rotate(folder: Path, name: str, fingerprints: KeyFingerprints, *, is_l
         is_lost: continue with the keys of the folder, whatever the data was written with.
 
     Raises:
-        SettingsError: the folder has no such key, or it is not the one with which the data was written.
+        UnusableData: the folder has no such key, or it is not the one with which the data was written.
     """
     path = folder / name
     if is_lost:
@@ -72,7 +72,7 @@ async def rotate(folder: Path, name: str, fingerprints: KeyFingerprints, *, is_l
         await fingerprints.replace(name, fingerprint)
         return fingerprint
     if not path.exists():
-        raise SettingsError(f"{path} does not exist: name the data folder of a server with --data")
+        raise UnusableData(f"{path} does not exist: name the data folder of a server with --data")
     keys = _load(path)
     fingerprint = fingerprint_of(name, *keys)
     registered = await fingerprints.find(name) or fingerprint
@@ -80,7 +80,7 @@ async def rotate(folder: Path, name: str, fingerprints: KeyFingerprints, *, is_l
         rotate_key(path)
         fingerprint = fingerprint_of(name, *_load(path))
     elif registered != fingerprint_of(name, *keys[1:]):
-        raise SettingsError(f"{path} is not the key with which the data was written: {_WHAT_TO_DO} {name}")
+        raise UnusableData(f"{path} is not the key with which the data was written: {_WHAT_TO_DO} {name}")
     await fingerprints.replace(name, fingerprint)
     return fingerprint
 
@@ -90,7 +90,7 @@ def _load(path: Path) -> Sequence[bytes]:
         return load_keys(path)
     except ValueError as error:
         what_to_do = f"{_COPY} If it is lost: delete the file and run dragoman keys rotate --lost {path.name}"
-        raise SettingsError(f"{error}: {what_to_do}") from error
+        raise UnusableData(f"{error}: {what_to_do}") from error
 
 
 def fingerprint_of(name: str, *keys: bytes) -> str:

@@ -25,14 +25,9 @@ async def open_issuer(settings: Settings, stack: AsyncExitStack) -> "Issuer | No
     """Begin to fetch the provider's keys; None without a provider.
 
     The server starts without waiting for them: API keys do not need them.
-
-    Raises:
-        SettingsError: a setting is wrong, or would make the server accept anybody's tokens.
     """
-    _check_mcp(settings)
     if settings.oidc_issuer is None:
         return None
-    _check(settings)
     import httpx2  # slow to import
 
     from dragoman.identity.issuer import Issuer
@@ -122,14 +117,21 @@ def make_token_verifier(settings: Settings, issuer: "Issuer | None", clock: Cloc
     return TokenService(issuer, rules, clock)
 
 
-def _check_mcp(settings: Settings) -> None:
+def check_login_settings(settings: Settings) -> None:
+    """Check the settings of the identity provider.
+
+    Raises:
+        SettingsError: a setting is wrong, or would make the server accept anybody's tokens.
+    """
     if settings.mcp_authorization:
         for name in ("oidc_issuer", "public_url"):
             if getattr(settings, name) is None:
                 raise SettingsError(f"setting mcp_authorization: needs {name} too")
+    if settings.oidc_issuer is not None:
+        _check_provider(settings)
 
 
-def _check(settings: Settings) -> None:
+def _check_provider(settings: Settings) -> None:
     if not settings.auth:
         raise SettingsError("setting oidc_issuer: tokens need auth, which is turned off")
     for name in ("oidc_issuer", "oidc_jwks_url"):

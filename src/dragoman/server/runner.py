@@ -31,7 +31,7 @@ from dragoman.server.app import Application, build
 from dragoman.server.bootstrap_key import announce_ready, curl_line, ensure_bootstrap_key, local_url
 from dragoman.server.logging import configure_logging, configure_tracing, log_worker
 from dragoman.server.version import full_version
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings import Settings, UnusableData
 from dragoman.stores.errors import StoreInUse, WrongVersion
 from dragoman.stores.sqlite.database import warn_about_old_sqlite
 
@@ -82,6 +82,7 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
 
     Raises:
         CannotStart: the server could not start.
+        SettingsError: a setting is invalid.
     """
     configure_logging(settings.log_format, settings.log_level)
     _run(settings, environ, None)
@@ -93,6 +94,7 @@ def serve_worker(worker: Worker, settings: Settings, environ: Mapping[str, str])
 
     Raises:
         CannotStart: the worker could not start.
+        SettingsError: a setting is invalid.
     """
     log_worker(worker.number)
     _run(settings, environ, worker)
@@ -110,6 +112,7 @@ def serve_socket(listening: socket.socket, settings: Settings, environ: Mapping[
 
     Raises:
         CannotStart: the server could not start.
+        SettingsError: a setting is invalid.
     """
     _run(settings, environ, None, listening, announce)
 
@@ -174,7 +177,7 @@ async def _serve(
 
 
 def _to_startup_error(error: Exception, settings: Settings) -> Exception:
-    """Convert an expected error to CannotStart; return any other unchanged."""
+    """Convert an expected error to CannotStart; return any other unchanged, also a SettingsError."""
     from dragoman.agents.parameters import DeclarationError
     from dragoman.agents.serving import StartFailed
     from dragoman.models.registry import ModelNameError
@@ -184,7 +187,7 @@ def _to_startup_error(error: Exception, settings: Settings) -> Exception:
         error,
         StoreInUse
         | WrongVersion
-        | SettingsError
+        | UnusableData
         | LoadError
         | DeclarationError
         | StartFailed

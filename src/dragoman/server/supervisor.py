@@ -22,7 +22,7 @@ from dragoman.server.bundled_database import Guardian, uses_bundled_database
 from dragoman.server.logging import configure_logging
 from dragoman.server.runner import GRACEFUL_SHUTDOWN_TIMEOUT_S, CannotStart, Worker, bind_socket, serve_worker, url_of
 from dragoman.server.stores import FOLDER_ID_FILE
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings import Settings, SettingsError, UnusableData
 from dragoman.stores.encryption import KEY_FILES, load_or_create_key
 from dragoman.stores.errors import StoreInUse
 from dragoman.stores.sqlite.database import lock_folder
@@ -57,7 +57,7 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
                 guardian = Guardian(settings)
                 stack.callback(guardian.stop)
                 settings = msgspec.structs.replace(settings, database=guardian.start())
-        except (StoreInUse, SettingsError) as error:
+        except (StoreInUse, UnusableData) as error:
             raise CannotStart(str(error)) from error
         for name in (FOLDER_ID_FILE, *KEY_FILES):
             load_or_create_key(settings.folder / name)  # now, so that workers do not race to create it
@@ -186,7 +186,7 @@ class _Supervisor:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             self._run_worker(number)
             code = 0
-        except CannotStart as error:
+        except (CannotStart, SettingsError) as error:
             sys.stderr.write(f"dragoman: {error}\n")
         except BaseException:  # the outer edge of a process
             log.exception("worker failed", worker=number)

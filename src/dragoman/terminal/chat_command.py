@@ -13,7 +13,7 @@ from dragoman.terminal.chat import Chat, SessionSelection, UserLeft, describe_er
 from dragoman.terminal.keyboard import Keyboard
 from dragoman.terminal.saved_sessions import SavedSession, load_last_session, save_last_session
 from dragoman.terminal.screen import JsonLinesScreen, Screen, screen_for
-from dragoman.terminal.server_target import CommandError, check_reachable
+from dragoman.terminal.server_target import CommandError, InvalidArgument, check_reachable
 
 HISTORY_FILE = "history"
 EXIT_INTERRUPTED = 130
@@ -58,6 +58,7 @@ def run_chat(options: ChatOptions) -> int:
     """Run the conversation and return the exit code.
 
     Raises:
+        InvalidArgument: there is nothing to send.
         CommandError: the server or the conversation does not exist, or a request failed.
     """
     check_reachable(options.url)
@@ -91,7 +92,7 @@ def _send_single_message(options: ChatOptions, chat: Chat) -> int:
     piped = "" if sys.stdin.isatty() else sys.stdin.read().strip("\n")
     text = "\n\n".join(each for each in (options.message, piped) if each)
     if not text and not options.images:
-        raise CommandError("expected a message: --message TEXT, or text on standard input")
+        raise InvalidArgument("expected a message: --message TEXT, or text on standard input")
     try:
         ended = chat.send(text, to_image_urls(options.images))
     except UserLeft:

@@ -10,6 +10,10 @@ class AgentFileNotWritable(Exception):
     """The file exists or cannot be written. The message says what to do."""
 
 
+class InvalidFileName(Exception):
+    """Python cannot import a file with this name. The message says what is expected."""
+
+
 def write_first_agent(file: Path, kind: FirstAgent, dev_command: str) -> Path:
     """Write an agent and its test to new files.
 
@@ -22,12 +26,11 @@ def write_first_agent(file: Path, kind: FirstAgent, dev_command: str) -> Path:
         The test's file, `test_NAME.py` beside the agent's.
 
     Raises:
+        InvalidFileName: Python cannot import a file with this name.
         AgentFileNotWritable: a file exists or cannot be written. Then nothing is written.
     """
     if file.suffix != ".py" or not file.stem.isidentifier():
-        raise AgentFileNotWritable(
-            f"expected a file that Python can import, such as app.py or my_agent.py, got {file.name}"
-        )
+        raise InvalidFileName(f"expected a file that Python can import, such as app.py or my_agent.py, got {file.name}")
     test = file.with_name(f"test_{file.name}")
     if test.exists() and not file.exists():
         raise AgentFileNotWritable(f"{test} already exists. Name another file")

@@ -15,6 +15,10 @@ class CommandError(Exception):
     """A command cannot continue. The message says why and what to do."""
 
 
+class InvalidArgument(CommandError):
+    """An argument is invalid. The message says what is expected."""
+
+
 def resolve_url(address: str | None, settings: Settings) -> str:
     """The server's address.
 
@@ -22,7 +26,8 @@ def resolve_url(address: str | None, settings: Settings) -> str:
     settings would have.
 
     Raises:
-        CommandError: the given address is not one, or none is known.
+        InvalidArgument: the given address is not one.
+        CommandError: none is known.
     """
     if address:
         url = (address if "://" in address else f"http://{address}").rstrip("/")
@@ -31,7 +36,7 @@ def resolve_url(address: str | None, settings: Settings) -> str:
         except ValueError:  # such as a bracket that is not closed
             is_valid = False
         if not is_valid:
-            raise CommandError(f"expected an address such as http://127.0.0.1:8000, got {address!r}")
+            raise InvalidArgument(f"expected an address such as http://127.0.0.1:8000, got {address!r}")
         return url
     with suppress(OSError, UnicodeDecodeError):
         return (settings.folder / ADDRESS_FILE).read_text(encoding="utf-8").strip()
