@@ -452,6 +452,17 @@ async def test_a_data_block_of_an_answer_is_text_in_every_mode_and_in_the_histor
     assert merged(await session.history()) == [user(play), *turn.messages]
 
 
+@requirement("aap:meeting:data-is-text")
+async def test_in_deltas_a_paragraph_separates_a_data_block_from_other_text(aap_client: AapClient) -> None:
+    session = await aap_client.create()
+    play = script(
+        {"say": "See:"}, {"data": {"a": 1}}, {"data": {"b": 2}}, {"think": "Hm."}, {"say": "Done. ", "size": 2}
+    )
+    turn = await session.run(play, "delta")
+    deltas = [frame.data["delta"] for frame in turn.frames if frame.event == "text_delta"]
+    assert "".join(deltas) == 'See:\n\n{"a":1}\n\n{"b":2}\n\nDone. '
+
+
 @requirement("aap:meeting:image-in-answer")
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_image_in_an_answer_is_in_none_and_history_and_in_no_event(aap_client: AapClient, mode: Mode) -> None:

@@ -332,6 +332,7 @@ def _text_of(block: core.Data | core.File) -> str:
 MESSAGE_CUT = b"message_cut"
 """Our extension: the event after a message that a crash cut off. Clients that do not know it begin a new block."""
 
+PARAGRAPH = "\n\n"
 _ENCODE = JsonEncoder().encode
 _EVENTS = frozenset({BlockClosed, RunStarted, CallOpened, CallSettled, RunStopped})
 """The events that frames are made of."""
@@ -349,7 +350,7 @@ class TurnFrames:
         skip: how many frames the client has seen; they are counted and not encoded.
     """
 
-    __slots__ = ("_blocks", "_calls", "_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
+    __slots__ = ("_blocks", "_calls", "_is_after_data", "_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
 
     keep_alive = KEEP_ALIVE
 
@@ -361,6 +362,8 @@ class TurnFrames:
         self._skip = skip
         self._blocks: list[LoggedEvent] = []
         """The beginning of the open message, and the blocks since."""
+        self._is_after_data = False
+        """Whether the next text of the open message follows a data block, in delta mode."""
         self.count = 0
         """The number of frames so far, including skipped ones."""
         self.is_over = False
@@ -371,6 +374,9 @@ class TurnFrames:
         if type(record) is Piece:
             if not self._is_delta or record.loop != ROOT:
                 return b""
+            if self._is_after_data and record.kind == "text":
+                self._is_after_data = False
+                return self._frame(b"text_delta", _ENCODE({"delta": PARAGRAPH + record.text}))
             self.count = number = self.count + 1
             return b"" if number <= self._skip else _newest_frame.of(record, self._prefix, number)
         event = record.event
@@ -378,7 +384,7 @@ class TurnFrames:
             self._blocks.append(record)
         elif type(event) is MessageOpened:
             if event.loop == ROOT:
-                self._blocks = [record]
+                self._blocks, self._is_after_data = [record], False
             return b""
         elif type(event) is MessageClosed and event.status == "cut" and event.loop == ROOT:
             return self._cut(record)
@@ -421,12 +427,20 @@ class TurnFrames:
     def _block(self, block: core.Block) -> bytes:
         """The frame of a block of the answer. In delta mode text and thinking were sent as they came."""
         if isinstance(block, core.Data | core.File):
-            name, field = ("text_delta", "delta") if self._is_delta else ("text", "text")
-            return self._frame(name.encode(), _ENCODE({field: _text_of(block)}))
+            return self._data(_text_of(block))
         if self._is_delta or not isinstance(block, core.Text | core.Thinking) or not block.text:
             return b""
         name = "text" if isinstance(block, core.Text) else "thinking"
         return self._frame(name.encode(), _ENCODE({name: block.text}))
+
+    def _data(self, text: str) -> bytes:
+        """The frame of a data block or a file. Deltas have no blocks: a paragraph separates it from other text."""
+        if not self._is_delta:
+            return self._frame(b"text", _ENCODE({"text": text}))
+        *before, _ = (each.event for each in self._blocks)
+        follows_text = any(isinstance(each, BlockClosed) and _is_text_of_root(each) for each in before)
+        self._is_after_data = True
+        return self._frame(b"text_delta", _ENCODE({"delta": PARAGRAPH * follows_text + text}))
 
     def _call(self, call: core.Call) -> bytes:
         fields = {"toolCallId": call.call_id, "name": call.name, "input": call.input}
@@ -446,6 +460,13 @@ class TurnFrames:
             return b""
         data = escape_line_separators(data)
         return b"id: %b%d\nevent: %b\ndata: %b\n\n" % (self._prefix, self.count, name, data)
+
+
+def _is_text_of_root(closed: BlockClosed) -> bool:
+    is_text = isinstance(closed.block, core.Data | core.File) or (
+        isinstance(closed.block, core.Text) and closed.block.text
+    )
+    return closed.loop == ROOT and bool(is_text)
 
 
 class _NewestFrame:
