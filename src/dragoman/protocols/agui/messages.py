@@ -243,8 +243,8 @@ class Transcript:
         self._shown: list[Custom] = []
         """The cards, images, files and data of answers."""
         self._ids: set[str] = set()
-        self._plans: dict[str, int] = {}
-        """Where plans are among the messages."""
+        self._plans: dict[str, tuple[Cursor, agui_content.Message]] = {}
+        """The plans by their ids, as they are now, with the places at which they began."""
 
     def feed(self, logged: LoggedEvent) -> None:
         """Add the next event."""
@@ -262,7 +262,7 @@ class Transcript:
             case CallOpened(loop=loop, index=index, call=call) if loop in self._steps:
                 self._steps[loop].parts.append((here, index, call))
             case PlanUpdated() as plan:
-                self._set_plan(activity_id(logged.run_id or "", plan.loop), plan, logged.seq)
+                self._set_plan(activity_id(logged.run_id or "", plan.loop), plan, here)
             case CardUpdated() as update if (card := card_event(update, milliseconds(logged.at))) is not None:
                 self._shown.append(card)
                 if update.loop in self._steps:
@@ -273,7 +273,7 @@ class Transcript:
     def messages(self) -> tuple[agui_content.Message, ...]:
         """All finished messages that fit into one event. Reasoning is finished before the step that it belongs to."""
         reasoning = (each for step in self._steps.values() for each in step.messages(None, Cursor(0)))
-        placed = sorted([*self._messages, *reasoning], key=itemgetter(0))
+        placed = sorted([*self._messages, *self._plans.values(), *reasoning], key=itemgetter(0))
         return fit_newest_messages([message for _, message in placed])
 
     def shown_beside(self) -> list[Custom]:
@@ -319,15 +319,12 @@ class Transcript:
         if not isinstance(closed.block, core.Text | core.Thinking | core.Call):
             self._shown.append(block_event(closed, milliseconds(at)))
 
-    def _set_plan(self, plan_id: str, plan: PlanUpdated, seq: int) -> None:
+    def _set_plan(self, plan_id: str, plan: PlanUpdated, here: Cursor) -> None:
         message = agui_content.ActivityMessage(
             id=plan_id, activity_type="PLAN", content=plan.content(), subagent_run_id=subagent_run_id(plan.loop)
         )
-        if (index := self._plans.get(plan_id)) is not None:
-            self._messages[index] = (self._messages[index][0], message)
-        else:
-            self._plans[plan_id] = len(self._messages)
-            self._messages.append((Cursor(seq), message))
+        place, _ = self._plans.get(plan_id, (here, None))
+        self._plans[plan_id] = (place, message)
 
 
 def _assistant_message(step: core.AssistantMessage, *, has_text: bool) -> agui_content.AssistantMessage:

@@ -172,11 +172,10 @@ class Threads:
         async with self._thread(principal, agent, thread_id) as session:
             if run_id is None:
                 return await self._engine.stop_run(session)
-            names = [(each.run_id, each.client_run_id) for each in session.state.queue]
-            if (active := session.state.run) is not None:
-                names.insert(0, (active.run_id, active.client_run_id))
-            named = next((ours for ours, clients in names if run_id in (ours, clients)), None)
-            return named is not None and await self._engine.stop_run(session, named)
+            for each in (session.state.run, *session.state.queue):
+                if each is not None and run_id in (each.run_id, each.client_run_id):
+                    return await self._engine.stop_run(session, each.run_id)
+            return False
 
     # --- reading --------------------------------------------------------------------------------------------------
 
