@@ -35,6 +35,12 @@ class Guard(Protocol):
     async def run_tool(self, tool: FunctionTool, context: ToolContext[Any], invoke: Invoke) -> object:
         """Answer a call from the record, or run the tool: `invoke` raises ToolRaised if the tool fails."""
 
+    async def mcp_tools(self, agent: AnyAgent, context: RunContextWrapper[Any]) -> list[Tool]:
+        """The tools of the MCP servers of an original agent."""
+
+    def mcp_tool_raised(self, agent: AnyAgent) -> None:
+        """A tool of one of the agent's MCP servers has raised an exception."""
+
     async def hand_off(
         self, handoff: Handoff[Any, Any], arguments: str, invoke: Callable[[], Awaitable[AnyAgent]]
     ) -> AnyAgent:
@@ -114,7 +120,7 @@ class Clones:
     def __len__(self) -> int:
         return len(self._clones)
 
-    def _guarded(self, agent: AnyAgent, tool: Tool) -> Tool:
+    def _guarded(self, agent: AnyAgent, tool: Tool, *, is_mcp: bool = False) -> Tool:
         if not isinstance(tool, FunctionTool):
             return tool
         self._originals[agent.name, tool.name] = tool
@@ -129,6 +135,8 @@ class Clones:
                 try:
                     return await body(context, arguments)
                 except Exception as error:  # whatever a tool raises, the SDK may make words of it
+                    if is_mcp:
+                        self._guard.mcp_tool_raised(agent)
                     words = None
                     if bind is not None:
                         words = await maybe_invoke_function_tool_failure_error_function(
@@ -161,7 +169,7 @@ class Clones:
 
     def _mcp_tools_of(self, agent: AnyAgent) -> Callable[[RunContextWrapper[Any]], Awaitable[list[Tool]]]:
         async def get_mcp_tools(context: RunContextWrapper[Any]) -> list[Tool]:
-            tools = await agent.get_mcp_tools(context)
-            return [self._guarded(agent, tool) for tool in tools if tool.name not in self._off]
+            tools = await self._guard.mcp_tools(agent, context)
+            return [self._guarded(agent, tool, is_mcp=True) for tool in tools if tool.name not in self._off]
 
         return get_mcp_tools

@@ -20,6 +20,7 @@ from agents import (
     Runner,
     RunResultStreaming,
     RunState,
+    Tool,
     UserError,
 )
 from agents.agent_tool_state import drop_agent_tool_run_result, get_agent_tool_state_scope
@@ -39,6 +40,7 @@ from dragoman.adapters.openai_agents_items import (
     result_value,
     to_tool_output,
 )
+from dragoman.adapters.openai_agents_mcp import forget_tools, tools_of
 from dragoman.adapters.openai_agents_nested import encode_without_contexts, pending_approvals
 from dragoman.adapters.openai_agents_stream import CallRecord, StreamFollower, origin_of
 from dragoman.core.agent import Recorded, Run
@@ -342,6 +344,14 @@ class Play:
         )
         await record.settle_output(origin, made["output"])
         return value
+
+    async def mcp_tools(self, agent: AnyAgent, context: RunContextWrapper[Any]) -> list[Tool]:
+        """The tools of the MCP servers of an original agent, whose connections may have been lost since."""
+        return await tools_of(agent, context)
+
+    def mcp_tool_raised(self, agent: AnyAgent) -> None:
+        """Have the tools listed anew before the next step: the connection may be lost."""
+        forget_tools(agent)
 
     async def hand_off(
         self, handoff: Handoff[Any, Any], arguments: str, invoke: Callable[[], Awaitable[AnyAgent]]
