@@ -137,6 +137,16 @@ def test_a_file_may_have_the_name_of_an_installed_module(app: Callable[..., Path
             "",
             f"No module named 'nothing_of_that_name'. Install it for {sys.executable}, which runs dragoman",
         ),
+        (
+            "raise ModuleNotFoundError(\"No module named 'agents'\", name='agents')",
+            "",
+            'which runs dragoman: pip install "dragoman[openai-agents]"',
+        ),
+        (
+            "raise ModuleNotFoundError(\"No module named 'langchain_core.tools'\", name='langchain_core.tools')",
+            "",
+            'which runs dragoman: pip install "dragoman[langgraph]"',
+        ),
         ("def f(:\n    pass", "", "line 1: SyntaxError: invalid syntax"),
         ("import sys\nsys.exit('no key')", "", "line 2: SystemExit: no key"),
         (

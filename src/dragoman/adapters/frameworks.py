@@ -28,6 +28,8 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     distribution: str
     """Its name in package registries."""
     extra: str
+    modules: tuple[str, ...]
+    """What agents' files import. They do not all have the name of a package: `agents` is the OpenAI Agents SDK."""
     lowest: tuple[int, ...]
     below: tuple[int, int]
 
@@ -55,16 +57,40 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PYDANTIC_AI = Framework(
-    title="Pydantic AI", distribution="pydantic-ai-slim", extra="pydantic-ai", lowest=(2, 68), below=(3, 0)
+    title="Pydantic AI",
+    distribution="pydantic-ai-slim",
+    extra="pydantic-ai",
+    modules=("pydantic_ai",),
+    lowest=(2, 68),
+    below=(3, 0),
 )
-LANGGRAPH = Framework(title="LangGraph", distribution="langgraph", extra="langgraph", lowest=(1, 2, 20), below=(2, 0))
+LANGGRAPH = Framework(
+    title="LangGraph",
+    distribution="langgraph",
+    extra="langgraph",
+    modules=("langgraph", "langchain_core"),
+    lowest=(1, 2, 20),
+    below=(2, 0),
+)
 """Before 1.2.20, all interrupts of a node have the same ID: the answer to one was taken for the next."""
 OPENAI_AGENTS = Framework(
-    title="OpenAI Agents SDK", distribution="openai-agents", extra="openai-agents", lowest=(0, 24), below=(0, 25)
+    title="OpenAI Agents SDK",
+    distribution="openai-agents",
+    extra="openai-agents",
+    modules=("agents",),
+    lowest=(0, 24),
+    below=(0, 25),
 )
 
 FRAMEWORKS = {"pydantic_ai": PYDANTIC_AI, "langgraph": LANGGRAPH, "openai_agents": OPENAI_AGENTS}
 """By the names of their adapters in this package."""
+
+
+def install_command(module: str) -> str | None:
+    """How to install the framework to which a module belongs; None if it belongs to none."""
+    root = module.partition(".")[0]
+    extras = (each.extra for each in FRAMEWORKS.values() if root in each.modules)
+    return next((f'pip install "dragoman[{extra}]"' for extra in extras), None)
 
 
 def load_adapter(name: str) -> ModuleType:

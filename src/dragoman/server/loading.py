@@ -189,8 +189,15 @@ def _describe_error(error: BaseException, path: Path) -> str:
     text = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    hint = f". Install it for {sys.executable}, which runs dragoman" if isinstance(error, ModuleNotFoundError) else ""
+    hint = _install_hint(error) if isinstance(error, ModuleNotFoundError) else ""
     return f"line {line}: {text}{hint}" if line is not None else f"{text}{hint}"
+
+
+def _install_hint(error: ModuleNotFoundError) -> str:
+    from dragoman.adapters.frameworks import install_command
+
+    command = install_command(error.name or "")
+    return f". Install it for {sys.executable}, which runs dragoman" + (f": {command}" if command else "")
 
 
 def _public_agents(module: ModuleType, path: Path) -> list[Agent]:
