@@ -290,6 +290,36 @@ async def test_a_new_key_is_fetched_when_the_first_token_names_it(world: World) 
     assert "does not publish" in str(await world.refusal(old)), "a withdrawn key"
 
 
+async def test_a_key_that_was_replaced_under_its_id_is_fetched_when_a_signature_does_not_fit(world: World) -> None:
+    old = world.provider.token()
+    await world.verify(old)
+    world.provider.rotate("first")
+    new = world.provider.token()
+    assert "signature" in str(await world.refusal(new)), "keys were only just fetched"
+    world.monotonic.at += RETRY_DELAY_S
+    assert (await world.verify(new)).user == "ann"
+    assert "signature" in str(await world.refusal(old)), "the old key"
+
+
+async def test_forged_signatures_cause_no_flood_of_fetches_and_are_refused_while_the_provider_is_down(
+    world: World,
+) -> None:
+    genuine = world.provider.token()
+    await world.verify(genuine)
+    forged = changed(genuine, genuine.rindex(".") + 5)
+    for _ in range(20):
+        assert "signature" in str(await world.refusal(forged))
+    assert world.fetches == 1
+    world.provider.is_down = True
+    for _ in range(20):
+        world.monotonic.at += RETRY_DELAY_S / 10
+        assert "signature" in str(await world.refusal(forged))
+    assert world.provider.requests.count("/.well-known/openid-configuration") == 3, (
+        "the first, and one each five seconds"
+    )
+    assert (await world.verify(genuine)).user == "ann"
+
+
 async def test_invented_key_ids_cause_no_flood_of_fetches(world: World) -> None:
     await world.verify(world.provider.token())
     for number in range(20):

@@ -1,13 +1,14 @@
 """What an OpenID Connect issuer publishes: its endpoints and its signing keys, fetched when needed and cached.
 
 Keys are fetched again every `REFRESH_INTERVAL_S`, and as soon as a token names a key that is not known, which is how
-providers rotate keys. Requests that wait for keys share one fetch. While the issuer cannot be reached, the last keys
-stay in use for `MAX_AGE_S`.
+providers rotate keys, or has a signature that does not fit, because some replace a key under its id. Requests that wait
+for keys share one fetch. While the issuer cannot be reached, the last keys stay in use for `MAX_AGE_S`.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -117,6 +118,13 @@ class Issuer:
         if age_s > REFRESH_INTERVAL_S:
             self._begin_fetch()
         return found
+
+    async def replacement(self, key_id: str | None, key: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The key that the issuer publishes now in place of `key`; None if it is the same, or unknown at the moment."""
+        with suppress(IssuerUnavailable):
+            await self._refresh()
+        found = self._find(key_id)
+        return None if found == key else found
 
     def start(self) -> None:
         """Fetch everything in the background, so that the first token need not wait."""

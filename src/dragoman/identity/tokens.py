@@ -49,6 +49,10 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
     leeway_s: float = 30.0
 
 
+class _WrongSignature(InvalidToken):
+    """The signature does not fit the key."""
+
+
 class TokenService:
     """Verifies the tokens of one issuer; a `TokenVerifier`."""
 
@@ -71,12 +75,20 @@ class TokenService:
             raise InvalidToken(f"the token is signed with {str(algorithm)[:20]!r}; accepted are {accepted}")
         if str(header.get("typ", "jwt")).lower() not in _TOKEN_TYPES:
             raise InvalidToken("the token is of a type that is not for access")
-        key = await self._issuer.signing_key(header.get("kid"))
+        key_id = header.get("kid")
+        key = await self._issuer.signing_key(key_id)
+        try:
+            claims = self._decode(token, key, algorithm)
+        except _WrongSignature:
+            key = await self._issuer.replacement(key_id, key or {})
+            if key is None:
+                raise
+            claims = self._decode(token, key, algorithm)
+        return self._principal(claims)
+
+    def _decode(self, token: str, key: Mapping[str, Any] | None, algorithm: str) -> Mapping[str, Json]:
         if key is None or key.get("alg", algorithm) != algorithm:
             raise InvalidToken("the token is signed with a key that its issuer does not publish")
-        return self._principal(self._decode(token, key, algorithm))
-
-    def _decode(self, token: str, key: Mapping[str, Any], algorithm: str) -> Mapping[str, Json]:
         try:
             public_key = jwt.PyJWK(dict(key), algorithm)
             claims: dict[str, Json] = jwt.decode(
@@ -97,7 +109,7 @@ class TokenService:
         except jwt.MissingRequiredClaimError as error:
             raise InvalidToken(f"the token lacks the claim {error.claim!r}", is_genuine=True) from error
         except (jwt.PyJWTError, ValueError, TypeError) as error:
-            raise InvalidToken("the token's signature is not valid") from error
+            raise _WrongSignature("the token's signature is not valid") from error
         return claims
 
     def _principal(self, claims: Mapping[str, Json]) -> Principal:
