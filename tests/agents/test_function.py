@@ -466,11 +466,13 @@ async def test_code_after_a_wait_continues_with_the_answer(tmp_path: Path) -> No
     assert noted == ["begun", "begun", "begun", "booked"]
 
 
-async def test_a_question_that_is_asked_again_after_a_restart_is_the_same_question(tmp_path: Path) -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_question_that_is_asked_again_is_the_same_question(tmp_path: Path, *, restarts: bool) -> None:
     async with agent_harness(tmp_path, traveller_of([])) as harness:
         session = await harness.session()
         await session.send_and_wait("Rome")
-        await harness.restart()
+        if restarts:
+            await harness.restart()
         with capture_logs() as logs:
             await session.choose(1)
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == []

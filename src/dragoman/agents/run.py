@@ -294,7 +294,8 @@ class Run:
             )
         options = tuple(Choice(each) if isinstance(each, str) else Choice(*each) for each in choices)
         questions = Questions((Question(question, options=options, header=header, multi_select=multiple),))
-        (result,) = await self._step([(ASK_USER_QUESTION, msgspec.to_builtins(questions, enc_hook=to_plain_value))])
+        arguments = _to_json(msgspec.to_builtins(questions, enc_hook=to_plain_value))
+        (result,) = await self._step([(ASK_USER_QUESTION, arguments)])
         _raise_if_failed(result)
         return answer_text(result)
 
