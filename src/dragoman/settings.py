@@ -271,7 +271,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     openai: Annotated[bool, doc("serve OpenAI's API")] = True
     openai_path: Annotated[str, doc("path of OpenAI's API")] = "/v1"
-    openai_on_disconnect: Annotated[
+    openai_disconnect: Annotated[
         DisconnectPolicy,
         doc("what happens to a run of OpenAI's API when its client disconnects and nobody else is watching"),
     ] = "cancel"
@@ -312,7 +312,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["elicit", "other_clients"],
         doc("who answers approvals in sessions of MCP hosts: the host's user, in a form, or `other_clients` only"),
     ] = "elicit"
-    mcp_on_disconnect: Annotated[
+    mcp_disconnect: Annotated[
         DisconnectPolicy,
         doc("what happens to a run of a 2026-07-28 MCP call when its client disconnects and nobody else is watching"),
     ] = "cancel"

@@ -125,7 +125,7 @@ async def send_over_openai(caller: Caller, answer: Answer) -> int:
         approve = answer.form == "grant"
         given = {"type": "mcp_approval_response", "approval_request_id": item_id, "approve": approve}
     body = {"model": AGENT, "conversation": conversation, "input": [given]}
-    headers = {"x-run-on-disconnect": "continue"}
+    headers = {"x-dragoman-on-disconnect": "continue"}
     return (await caller.request("POST", "/v1/responses", body, **headers)).status_code
 
 

@@ -202,7 +202,7 @@ def mount_mcp(context: ServerContext) -> MountedProtocol | None:
             answer_within_s=settings.mcp_answer_within_s,
             task_after_s=settings.mcp_task_after_s,
             approvals=settings.mcp_approvals,
-            on_disconnect=settings.mcp_on_disconnect,
+            on_disconnect=settings.mcp_disconnect,
             resources=settings.mcp_resources,
             public_url=settings.public_url,
             authorization=mcp_authorization(settings),
@@ -305,7 +305,7 @@ def mount_openai(context: ServerContext) -> MountedProtocol | None:
         context.access,
         OpenAiOptions(
             body_limit=settings.body_bytes,
-            on_disconnect=settings.openai_on_disconnect,
+            on_disconnect=settings.openai_disconnect,
             keep_days=settings.openai_keep_days,
             wait_hours=settings.openai_wait_hours,
             session_headers=settings.openai_session_headers,

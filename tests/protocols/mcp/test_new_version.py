@@ -201,7 +201,7 @@ async def test_a_stream_that_is_closed_before_its_result_cancels_the_run(
 
 @requirement("mcp:new:disconnect")
 async def test_runs_can_be_kept_when_clients_leave(tmp_path: Path) -> None:
-    async with running_server(tmp_path, mcp_on_disconnect="continue") as server:
+    async with running_server(tmp_path, mcp_disconnect="continue") as server:
         alice = McpClient(server.connection, server.key("alice"), version=NEW)
         stream = await alice.open(script({"say": "one "}, {"wait_ms": 100}, {"say": "two"}), token=1)
         await stream.next()

@@ -229,7 +229,7 @@ async def test_closing_a_connection_stops_its_response_unless_it_is_to_continue(
         stopped = await socket.begin()
     async with opened(url, key) as socket:
         background = await socket.begin(background=True)
-    async with opened(url, key, **{"X-Run-On-Disconnect": "continue"}) as socket:
+    async with opened(url, key, **{"X-Dragoman-On-Disconnect": "continue"}) as socket:
         kept = await socket.begin()
     assert await status_after(web, stopped, until="cancelled") == "cancelled"
     for each in (background, kept):

@@ -55,7 +55,7 @@ async def test_background_watched_and_continued_runs_continue(alice: OpenAiClien
     in_background = await alice.stream(paused, background=True)
     watched = await alice.stream(paused)
     body = {"model": "rehearsal", "input": paused, "stream": True}
-    continued = await alice.follow("POST", "/responses", body, headers={"x-run-on-disconnect": "continue"})
+    continued = await alice.follow("POST", "/responses", body, headers={"x-dragoman-on-disconnect": "continue"})
     for reader in (in_background, watched, continued):
         await reader.until(1)
     watcher = await alice.replay(watched.events[0]["response"]["id"])

@@ -68,7 +68,7 @@ class Delivery:
 
     def continues(self, scope: Scope) -> bool:
         """Whether runs of a connection continue when its client leaves."""
-        policy = header(scope, b"x-run-on-disconnect") or self._options.on_disconnect
+        policy = header(scope, b"x-dragoman-on-disconnect") or self._options.on_disconnect
         return policy.lower() == "continue"
 
     def end(self, handle: RunHandle, *, has_disconnected: bool, is_kept: bool) -> None:

@@ -54,7 +54,7 @@ class ResponseHandlers(OpenAiHandlers):
         example={"model": "assistant", "input": "Hello!"},
         parameters=(
             IDEMPOTENCY_KEY,
-            request_header("X-Run-On-Disconnect", "`continue`: the run continues when the client disconnects."),
+            request_header("X-Dragoman-On-Disconnect", "`continue`: the run continues when the client disconnects."),
         ),
         returns="The response; of one in the background, as it begins.",
         streams=_STREAM,
