@@ -44,6 +44,9 @@ async def test_what_a_user_does_is_recorded_with_user_key_and_request_id(server:
     path = f"/api/sessions/sess_{session.id}"
     share = await ask(server, "POST", f"{path}/share", alice, {}, "r-1")
     assert share.status == 200, share
+    for is_shared in (True, True, False):
+        changed = await ask(server, "PATCH", f"{path}/sharing", alice, {"shared": is_shared}, f"r-{is_shared}")
+        assert changed.status == 200, changed
     assert (await ask(server, "GET", f"{path}/export", alice, request_id="r-2")).status == 200
     assert (await ask(server, "DELETE", f"/aap/v3/sessions/{session.id}", alice, request_id="r-3")).status < 300
     made = await ask(server, "POST", "/api/user/api-keys", alice, {"name": "phone"}, "r-4")
@@ -55,6 +58,8 @@ async def test_what_a_user_does_is_recorded_with_user_key_and_request_id(server:
         ("key.created", "r-4"),
         ("session.deleted", "r-3"),
         ("session.exported", "r-2"),
+        ("session.unshared", "r-False"),
+        ("session.shared", "r-True"),
         ("share.created", "r-1"),
     ]
     assert {each["target"] for each in recorded[2:]} == {session.id}

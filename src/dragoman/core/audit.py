@@ -21,6 +21,8 @@ Action = Literal[
     "session.exported",
     "share.created",
     "share.revoked",
+    "session.shared",
+    "session.unshared",
 ]
 """What happened. `login.succeeded` is the first use of a token on a server, `login.refused` wrong keys and tokens."""
 

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from dragoman.core.agent import Agent, Summarizer, Summary
+from dragoman.core.audit import Action
 from dragoman.core.branches import BranchPoint
 from dragoman.core.content import Message
 from dragoman.core.events import CompactionMade, EncryptedValue, ProtocolName, SettingsChange
@@ -117,6 +118,7 @@ class Engine:
             take_over=self._runner.take_over,
             is_served=lambda name: agents.find(name) is not None,
         )
+        self._audit = services.audit
         self._lookup = SessionLookup(self._sessions, index, is_shared=self.cluster.is_shared)
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
         self._log_pages = LogPages(log)
@@ -135,7 +137,7 @@ class Engine:
             attachments=self.attachments,
             clock=clock,
             agents=agents,
-            audit=services.audit,
+            audit=self._audit,
         )
         self._creation = Creation(
             self._sessions,
@@ -341,7 +343,11 @@ class Engine:
         if change.needs_agent() or self.spec_for(live) is not None:
             spec = self.agent_for(live).spec
             change = check_change(spec, live.state.settings, change, self._encrypt_secret, self.limits)
+        was_shared = live.state.settings.shared
         await self._write_access.change_settings(live, change)
+        if self._audit is not None and change.shared not in {None, was_shared}:
+            action: Action = "session.shared" if change.shared else "session.unshared"
+            await self._audit.record(action, target=live.state.session_id, user=live.state.owner)
 
     async def create_replay(
         self, source: SessionView, speed: Literal[1, 2, 5], *, protocol: ProtocolName

@@ -320,6 +320,8 @@ export const pagesEn = {
     "audit.limit-reached": "Rate limit reached",
     "audit.session-deleted": "Conversation deleted",
     "audit.session-exported": "Conversation exported",
+    "audit.session-shared": "Conversation shared with all users",
+    "audit.session-unshared": "Conversation no longer shared with all users",
     "audit.share-created": "Public link created",
     "audit.share-revoked": "Public link revoked",
 

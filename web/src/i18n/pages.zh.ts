@@ -308,6 +308,8 @@ export const pagesZh: Record<keyof typeof pagesEn, string> = {
     "audit.limit-reached": "达到速率限制",
     "audit.session-deleted": "删除了对话",
     "audit.session-exported": "导出了对话",
+    "audit.session-shared": "向所有用户共享了对话",
+    "audit.session-unshared": "停止了向所有用户共享对话",
     "audit.share-created": "创建了公开链接",
     "audit.share-revoked": "撤销了公开链接",
 

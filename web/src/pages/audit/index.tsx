@@ -33,6 +33,8 @@ const ACTIONS: Readonly<Record<string, Key>> = {
     "limit.reached": "audit.limit-reached",
     "session.deleted": "audit.session-deleted",
     "session.exported": "audit.session-exported",
+    "session.shared": "audit.session-shared",
+    "session.unshared": "audit.session-unshared",
     "share.created": "audit.share-created",
     "share.revoked": "audit.share-revoked",
 };
