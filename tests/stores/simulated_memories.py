@@ -20,7 +20,9 @@ class SimulatedMemories:
     def _of_user(self, user: UserId) -> list[Memory]:
         return [memory for memory in reversed(self._all.values()) if memory.user == user]
 
-    async def add(self, memory: Memory, replaces: int | None = None) -> Memory | None:
+    async def add(self, memory: Memory, replaces: int | None = None, *, limit: int | None = None) -> Memory | None:
+        if limit is not None and len(self._of_user(memory.user)) >= limit:
+            return None
         if replaces is not None and not await self.get(memory.user, (replaces,)):
             return None
         self._count += 1

@@ -12,8 +12,13 @@ class SimulatedShares:
     def __init__(self) -> None:
         self._all: dict[bytes, Share] = {}
 
-    async def add(self, share: Share) -> None:
+    async def add(self, share: Share, limit: int | None = None) -> bool:
+        own = await self.of_session(share.session_id, len(self._all))
+        valid = [each for each in own if each.expires_at is None or each.expires_at > share.created_at]
+        if limit is not None and len(valid) >= limit:
+            return False
         self._all[share.digest] = share
+        return True
 
     async def get(self, digest: bytes) -> Share | None:
         return self._all.get(digest)

@@ -1,5 +1,6 @@
 """What every store of memories promises, held against each that there is."""
 
+import asyncio
 from collections.abc import Awaitable, Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -97,6 +98,15 @@ async def test_pages_are_newest_first_and_report_how_many_there_are(store: Memor
     page, total = await store.page(ANN, MemoryFilter(), 1, 2)
     assert ([memory.id for memory in page], total) == ([4, 3], 5)
     assert await store.page(ANN, MemoryFilter(), 5, 2) == ([], 5)
+
+
+async def test_no_user_gets_more_memories_than_the_limit_however_many_are_added_at_once(store: MemoryStore) -> None:
+    await added(store, new(), new(user=BOB))
+    results = await asyncio.gather(*(store.add(new(f"likes {number}"), limit=4) for number in range(12)))
+    assert sum(each is None for each in results) == 9
+    assert len(await ids(store)) == 4
+    assert await store.add(new("likes tea no more"), 1, limit=4) is None
+    assert [each.superseded_by for each in await store.get(ANN, (1,))] == [None]
 
 
 async def test_an_id_is_never_given_twice(store: MemoryStore) -> None:

@@ -1,5 +1,6 @@
 """Keys, profiles and blobs in PostgreSQL: what is written reads back, and nothing else is touched."""
 
+import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -45,6 +46,15 @@ async def test_keys_read_back_as_they_were_written_oldest_first(database: Databa
     for each in reversed(keys):
         await store.add(each)
     assert await store.all() == keys
+
+
+async def test_no_user_gets_more_keys_than_the_limit_however_many_are_added_at_once(database: Database) -> None:
+    store = PostgresKeys(database)
+    await store.add(key("bob", user=UserId("bob")))
+    await store.add(key("first"))
+    results = await asyncio.gather(*(store.add(key(name), limit=4) for name in "abcdefghijkl"))
+    assert sorted(results) == [False] * 9 + [True] * 3
+    assert len(await store.all()) == 5
 
 
 async def test_a_key_is_renamed_used_and_removed_alone(database: Database) -> None:

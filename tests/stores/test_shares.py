@@ -1,5 +1,6 @@
 """What every store of links promises, held against each that there is."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -78,6 +79,19 @@ async def test_the_links_of_a_session_are_listed_newest_first(store: ShareStore)
     assert list(await store.of_session(session_id(1), 9)) == links[::-1]
     assert list(await store.of_session(session_id(1), 2)) == links[:0:-1]
     assert list(await store.of_session(session_id(3), 9)) == []
+
+
+async def test_no_more_links_of_a_session_than_the_limit_are_valid_however_many_are_added_at_once(
+    store: ShareStore,
+) -> None:
+    await store.add(share(b"expired", expires_at=NOON + HOUR))
+    await store.add(share(b"other", session_id=session_id(2)))
+    added = await asyncio.gather(
+        *(store.add(share(bytes([number]), created_at=NOON + HOUR), limit=3) for number in range(12))
+    )
+    assert sorted(added) == [False] * 9 + [True] * 3
+    valid = [each for each in await store.of_session(session_id(1), 99) if each.expires_at is None]
+    assert {each.digest for each in valid} == {bytes([number]) for number, stored in enumerate(added) if stored}
 
 
 async def test_with_a_session_its_links_go(stored: Stored) -> None:

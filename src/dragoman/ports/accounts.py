@@ -36,8 +36,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 class ApiKeyStore(Protocol):
     """The stored API keys."""
 
-    async def add(self, key: ApiKey) -> None:
-        """Store a key."""
+    async def add(self, key: ApiKey, limit: int | None = None) -> bool:
+        """Store a key. Returns False, and stores nothing, if its user has `limit` keys already."""
 
     async def all(self) -> Sequence[ApiKey]:
         """List all keys, oldest first."""
@@ -105,11 +105,11 @@ class ProfileStore(Protocol):
 class MemoryStore(Protocol):
     """What is remembered about users. Each memory belongs to one user and is visible only to that user."""
 
-    async def add(self, memory: Memory, replaces: int | None = None) -> Memory | None:
+    async def add(self, memory: Memory, replaces: int | None = None, *, limit: int | None = None) -> Memory | None:
         """Store a new memory and return it with its id.
 
-        The memory `replaces` is marked as superseded by it. If the user has no such memory, nothing is stored and the
-        result is None.
+        The memory `replaces` is marked as superseded by it. If the user has no such memory, or has `limit` memories
+        already, nothing is stored and the result is None.
         """
 
     async def get(self, user: UserId, ids: Collection[int]) -> Sequence[Memory]:
@@ -150,8 +150,11 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 class ShareStore(Protocol):
     """The stored share links. Deleting a session deletes its links."""
 
-    async def add(self, share: Share) -> None:
-        """Store a link. Links that expired before its creation may be removed."""
+    async def add(self, share: Share, limit: int | None = None) -> bool:
+        """Store a link. Links that expired before its creation may be removed.
+
+        Returns False, and stores no link, if `limit` other links of its session are valid.
+        """
 
     async def get(self, digest: bytes) -> Share | None:
         """Find a link by its token's digest."""

@@ -20,7 +20,7 @@ from dragoman.core.audit import Action
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.key_digests import KeyHasher
 from dragoman.core.principal import Principal, Scope
-from dragoman.core.refusals import Invalid, NotFound, StoreUnavailable, Unauthenticated
+from dragoman.core.refusals import Conflict, Invalid, NotFound, StoreUnavailable, Unauthenticated
 from dragoman.core.token_budgets import MAX_TOKENS, NO_LIMITS, TokenLimits
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.key_cache import CachedKey, KeyCache
@@ -191,11 +191,13 @@ class KeyRing:
         expires_at: datetime | None = None,
         token_limits: TokenLimits = NO_LIMITS,
         prefix: str = PREFIX,
+        max_keys: int | None = None,
     ) -> tuple[str, ApiKey]:
         """Create a key. Returns the key itself, which is not stored, and its record.
 
         Raises:
             Invalid: the name, the user, a scope, the expiry or a limit is invalid.
+            Conflict: the user has `max_keys` keys already.
         """
         now = self._clock.now()
         check_new_key(name, user, scopes, expires_at, token_limits, now)
@@ -214,7 +216,8 @@ class KeyRing:
             token_limits=token_limits,
         )
         async with self._lock:
-            await self._store.add(key)
+            if not await self._store.add(key, max_keys):
+                raise Conflict(f"there are {max_keys} API keys already: delete one")
             self._cache.put(key)
         self._bus.publish(KEYS_CHANGED_SUBJECT, key.key_id)
         log.info("key created", key_id=key.key_id, user=key.user, name=key.name)

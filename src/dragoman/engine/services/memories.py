@@ -55,12 +55,11 @@ class MemoryService:
             Conflict: the user has the most memories that a user may have.
         """
         memory = Memory(user=user, texts=validate(texts), source_session=source, created_at=self._clock.now())
-        _, count = await self._store.page(user, MemoryFilter(), 0, 1)
-        if count >= MAX_MEMORIES_PER_USER:
-            raise Conflict(f"there are {MAX_MEMORIES_PER_USER} memories already: delete one")
-        added = await self._store.add(memory, replaces)
+        added = await self._store.add(memory, replaces, limit=MAX_MEMORIES_PER_USER)
+        if added is None and replaces is not None:
+            await self.get(user, replaces)
         if added is None:
-            raise NotFound(f"there is no memory {replaces}")
+            raise Conflict(f"there are {MAX_MEMORIES_PER_USER} memories already: delete one")
         return added
 
     async def get(self, user: UserId, memory_id: int) -> Memory:

@@ -58,15 +58,14 @@ class ShareService:
         Raises:
             Conflict: the session has the most valid links that it may have.
         """
-        if len(await self.of_session(session_id)) >= MAX_LINKS_PER_SESSION:
-            raise Conflict(f"there are {MAX_LINKS_PER_SESSION} links to this session already: revoke one")
         now = self._clock.now()
         token = PREFIX + secrets.token_urlsafe(32)
         expires_at = None if lifetime is None else now + lifetime
         share = Share(
             digest=secret_digest(token), owner=owner, session_id=session_id, created_at=now, expires_at=expires_at
         )
-        await self._store.add(share)
+        if not await self._store.add(share, MAX_LINKS_PER_SESSION):
+            raise Conflict(f"there are {MAX_LINKS_PER_SESSION} links to this session already: revoke one")
         log.info("link created", session_id=session_id, expires_at=expires_at)
         if self._audit is not None:
             expiry = "without expiry" if expires_at is None else f"until {expires_at:%Y-%m-%d %H:%M} UTC"

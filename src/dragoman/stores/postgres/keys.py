@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
+from psycopg import Connection
 
 from dragoman.core.ids import KeyId
 from dragoman.core.token_budgets import TokenLimits
 from dragoman.ports.accounts import ApiKey
 from dragoman.stores.postgres.arrays import Bigints, Texts
 from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.limits import has_room
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import time_or_none, to_us, us_or_none
 
@@ -23,8 +25,8 @@ class PostgresKeys:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, key: ApiKey) -> None:
-        """Store a key."""
+    async def add(self, key: ApiKey, limit: int | None = None) -> bool:
+        """Store a key. Returns False, and stores nothing, if its user has `limit` keys already."""
         values = {
             "key": key.key_id,
             "digest": key.digest,
@@ -33,7 +35,15 @@ class PostgresKeys:
             "last_used_at": us_or_none(key.last_used_at),
             "body": msgspec.json.encode(key).decode(),
         }
-        await self._database.write(lambda connection: connection.execute(_SQL["add_key"], values))
+
+        def added(connection: Connection) -> bool:
+            counted = _SQL["count_keys"], {"user": key.user}
+            if has_room(connection, limit, f"keys of {key.user}", *counted):
+                connection.execute(_SQL["add_key"], values)
+                return True
+            return False
+
+        return await self._database.write(added)
 
     async def all(self) -> Sequence[ApiKey]:
         """List all keys, oldest first."""

@@ -14,6 +14,7 @@ from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, case_folde
 from dragoman.stores.lookups import MAX_MATCHING_CANDIDATES, MAX_NEWEST_CANDIDATES, MEMORY_HIT_RETENTION
 from dragoman.stores.postgres.arrays import Bigints, Texts
 from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.limits import has_room
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
@@ -28,9 +29,9 @@ class PostgresMemories:
         self._read = database.read
         self._write = database.write
 
-    async def add(self, memory: Memory, replaces: int | None = None) -> Memory | None:
+    async def add(self, memory: Memory, replaces: int | None = None, *, limit: int | None = None) -> Memory | None:
         """Store a new memory and return it with its id."""
-        return await self._write(partial(_add, memory, replaces))
+        return await self._write(partial(_add, memory, replaces, limit))
 
     async def get(self, user: UserId, ids: Collection[int]) -> Sequence[Memory]:
         """Return those of the memories that belong to the user, newest first."""
@@ -70,7 +71,9 @@ class PostgresMemories:
         await self._write(partial(_record_hits, run_id, user, ids, at))
 
 
-def _add(memory: Memory, replaces: int | None, connection: Connection) -> Memory | None:
+def _add(memory: Memory, replaces: int | None, limit: int | None, connection: Connection) -> Memory | None:
+    if not has_room(connection, limit, f"memories of {memory.user}", _SQL["count"], {"user": memory.user}):
+        return None
     if replaces is not None:
         held = connection.execute(_SQL["lock_memory"], {"user": memory.user, "id": replaces}).fetchone()
         if held is None:

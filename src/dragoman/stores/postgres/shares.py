@@ -8,6 +8,7 @@ from psycopg import Connection
 from dragoman.core.ids import SessionId, UserId
 from dragoman.ports.accounts import Share
 from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.limits import has_room
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
@@ -20,8 +21,8 @@ class PostgresShares:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, share: Share) -> None:
-        """Store a link. Links that expired before its creation may be removed."""
+    async def add(self, share: Share, limit: int | None = None) -> bool:
+        """Store a link. Returns False, and stores no link, if `limit` other links of its session are valid."""
         values = {
             "digest": share.digest,
             "owner": share.owner,
@@ -30,11 +31,14 @@ class PostgresShares:
             "expires_at": us_or_none(share.expires_at),
         }
 
-        def added(connection: Connection) -> None:
+        def added(connection: Connection) -> bool:
             connection.execute(_SQL["forget_shares"], {"now": values["created_at"]})
-            connection.execute(_SQL["add_share"], values)
+            if has_room(connection, limit, f"links of {share.session_id}", _SQL["count_shares"], values):
+                connection.execute(_SQL["add_share"], values)
+                return True
+            return False
 
-        await self._database.write(added)
+        return await self._database.write(added)
 
     async def get(self, digest: bytes) -> Share | None:
         """Find a link by its token's digest."""

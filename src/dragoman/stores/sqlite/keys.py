@@ -18,9 +18,17 @@ class SqliteKeys:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, key: ApiKey) -> None:
-        """Store a key."""
-        await self._database.writer.run(lambda connection: insert_key(connection, key))
+    async def add(self, key: ApiKey, limit: int | None = None) -> bool:
+        """Store a key. Returns False, and stores nothing, if its user has `limit` keys already."""
+
+        def added(connection: sqlite3.Connection) -> bool:
+            (count,) = connection.execute("SELECT count(*) FROM keys WHERE user = ?", (key.user,)).fetchone()
+            if limit is not None and count >= limit:
+                return False
+            insert_key(connection, key)
+            return True
+
+        return await self._database.writer.run(added)
 
     async def all(self) -> Sequence[ApiKey]:
         """List all keys, oldest first."""

@@ -34,9 +34,9 @@ class SqliteMemories:
         self._run = database.writer.run
         self._read = database.read
 
-    async def add(self, memory: Memory, replaces: int | None = None) -> Memory | None:
+    async def add(self, memory: Memory, replaces: int | None = None, *, limit: int | None = None) -> Memory | None:
         """Store a new memory and return it with its id."""
-        return await self._run(partial(_add, memory, replaces))
+        return await self._run(partial(_add, memory, replaces, limit))
 
     async def get(self, user: UserId, ids: Collection[int]) -> Sequence[Memory]:
         """Return those of the memories that belong to the user, newest first."""
@@ -67,8 +67,12 @@ class SqliteMemories:
         await self._run(partial(_record_hits, run_id, user, ids, at))
 
 
-def _add(memory: Memory, replaces: int | None, connection: sqlite3.Connection) -> Memory | None:
+def _add(memory: Memory, replaces: int | None, limit: int | None, connection: sqlite3.Connection) -> Memory | None:
     texts = memory.texts
+    if limit is not None:
+        (count,) = connection.execute("SELECT count(*) FROM memories WHERE user = ?", (memory.user,)).fetchone()
+        if count >= limit:
+            return None
     if replaces is not None and not _get(memory.user, (replaces,), connection):
         return None
     names = ("user", *_TEXTS, "source_session", "created_at", "hit_count", "disabled", "searched")

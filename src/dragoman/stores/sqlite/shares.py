@@ -20,9 +20,9 @@ class SqliteShares:
         self._run = database.writer.run
         self._read = database.read
 
-    async def add(self, share: Share) -> None:
-        """Store a link. Links that expired before its creation may be removed."""
-        await self._run(partial(_add, share))
+    async def add(self, share: Share, limit: int | None = None) -> bool:
+        """Store a link. Returns False, and stores no link, if `limit` other links of its session are valid."""
+        return await self._run(partial(_add, share, limit))
 
     async def get(self, digest: bytes) -> Share | None:
         """Find a link by its token's digest."""
@@ -39,13 +39,18 @@ class SqliteShares:
         return removed == 1
 
 
-def _add(share: Share, connection: sqlite3.Connection) -> None:
+def _add(share: Share, limit: int | None, connection: sqlite3.Connection) -> bool:
     expires_at = us_or_none(share.expires_at)
     connection.execute("DELETE FROM shares WHERE expires_at <= ?", (to_us(share.created_at),))
+    counted = "SELECT count(*) FROM shares WHERE session_id = ?"
+    (count,) = connection.execute(counted, (share.session_id,)).fetchone()
+    if limit is not None and count >= limit:
+        return False
     connection.execute(
         "INSERT INTO shares (digest, owner, session_id, created_at, expires_at) VALUES (?, ?, ?, ?, ?)",
         (share.digest, share.owner, share.session_id, to_us(share.created_at), expires_at),
     )
+    return True
 
 
 def _get(digest: bytes, connection: sqlite3.Connection) -> Share | None:

@@ -160,6 +160,9 @@ async def test_a_user_with_very_many_keys_gets_no_more_until_one_is_deleted(
     monkeypatch.setattr(blade_keys, "MAX_KEYS_PER_USER", count)
     refused = {"detail": f"there are {count} API keys already: delete one"}
     assert await alice.request("POST", KEYS, {"name": "one more"}) == (409, refused)
+    monkeypatch.setattr(blade_keys, "MAX_KEYS_PER_USER", count + 1)
+    answers = await asyncio.gather(*(alice.request("POST", KEYS, {"name": f"key {n}"}) for n in range(5)))
+    assert sorted(each.status for each in answers) == [201, 409, 409, 409, 409]
     await created(await rest_fixture.client(user="bob"))
     await alice.request("DELETE", KEYS + key["id"])
     await created(alice)

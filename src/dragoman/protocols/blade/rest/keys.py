@@ -6,7 +6,7 @@ import msgspec
 
 from dragoman.core.ids import KeyId
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import Conflict, NotFound
+from dragoman.core.refusals import NotFound
 from dragoman.core.text_checks import check_text
 from dragoman.engine.services.keys import KeyRing
 from dragoman.ports.accounts import ApiKey
@@ -60,9 +60,9 @@ class KeyHandlers(BladeHandlers):
     async def create(self, principal: Principal, body: KeyBody) -> CreatedKey:
         """Create an API key, which is shown only in this answer."""
         name = check_text(body.name, "name", MAX_NAME_CHARS)
-        if len(self._key_ring.list_for_user(principal.user)) >= MAX_KEYS_PER_USER:
-            raise Conflict(f"there are {MAX_KEYS_PER_USER} API keys already: delete one")
-        plaintext, key = await self._key_ring.create(name, user=principal.user, prefix=self._prefix)
+        plaintext, key = await self._key_ring.create(
+            name, user=principal.user, prefix=self._prefix, max_keys=MAX_KEYS_PER_USER
+        )
         return CreatedKey(msgspec.structs.replace(_to_key_info(key), plaintext=plaintext), plaintext)
 
     @endpoint("GET", _KEY)

@@ -2,6 +2,13 @@
 INSERT INTO keys (key_id, digest, name, created_at, last_used_at, body)
 VALUES (%(key)s, %(digest)s, %(name)s, %(created_at)s, %(last_used_at)s, %(body)s)
 
+-- name: count_keys
+SELECT count(*) FROM keys WHERE body::jsonb ->> 'user' = %(user)s
+
+-- name: lock_limit
+-- Until the end of the transaction: who counts, to insert only up to a limit, must not overlap with others who do.
+SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ' limit of ' || %(what)s, 0))
+
 -- name: keys
 SELECT name, last_used_at, body FROM keys ORDER BY created_at, key_id
 
@@ -49,6 +56,9 @@ INSERT INTO profiles ("user", body) VALUES (%(user)s, %(body)s) ON CONFLICT ("us
 -- name: add_share
 INSERT INTO shares (digest, owner, session_id, created_at, expires_at)
 VALUES (%(digest)s, %(owner)s, %(session)s, %(created_at)s, %(expires_at)s)
+
+-- name: count_shares
+SELECT count(*) FROM shares WHERE session_id = %(session)s
 
 -- name: forget_shares
 DELETE FROM shares WHERE expires_at <= %(now)s

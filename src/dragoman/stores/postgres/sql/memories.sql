@@ -7,6 +7,9 @@ INSERT INTO memories (
     %(write_reason)s, %(source_session)s, %(created_at)s, %(hit_count)s, %(disabled)s, %(searched)s
 ) RETURNING id
 
+-- name: count
+SELECT count(*) FROM memories WHERE "user" = %(user)s
+
 -- name: supersede
 UPDATE memories SET superseded_by = %(by)s WHERE id = %(id)s
 
