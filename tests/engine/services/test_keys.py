@@ -15,7 +15,15 @@ from dragoman.buses.local import LocalBus
 from dragoman.core.ids import KeyId, UserId, uuid7
 from dragoman.core.key_digests import KeyHasher
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import Conflict, Forbidden, Invalid, LimitReached, NotFound, Unauthenticated
+from dragoman.core.refusals import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    LimitReached,
+    NotFound,
+    StoreUnavailable,
+    Unauthenticated,
+)
 from dragoman.engine.services import keys as module
 from dragoman.engine.services.authentication import KeysAndTokens, NoKeys
 from dragoman.engine.services.keys import LOCAL_USER, KeyRing, client_network
@@ -346,6 +354,27 @@ async def test_a_revoked_key_is_refused_at_once_and_its_streams_are_notified_onc
     await key_ring_fixture.ring.reload()
     assert notified == ["laptop's first", "laptop's second"]
     assert [each.name for each in await key_ring_fixture.store.all()] == ["phone"]
+
+
+async def test_a_key_that_is_revoked_while_the_disk_is_full_is_refused_at_once_and_removed_when_there_is_room(
+    key_ring_fixture: KeyRingFixture,
+) -> None:
+    ring, connection = key_ring_fixture.ring, key_ring_fixture.database.writer.connection
+    secret, key = await ring.create("laptop")
+    notified: list[str] = []
+    ring.on_revoked(ring.principal_for(secret, HERE), lambda: notified.append("gone"))
+    connection.execute("PRAGMA query_only = ON")
+    with pytest.raises(StoreUnavailable, match="refuses the key from now on, but cannot store that"):
+        await ring.revoke(key.key_id)
+    await ring.reload()
+    await ring.run_maintenance()
+    assert notified == ["gone"]
+    with pytest.raises(Unauthenticated):
+        ring.principal_for(secret, HERE)
+    assert [each.key_id for each in await key_ring_fixture.store.all()] == [key.key_id], "it is not stored"
+    connection.execute("PRAGMA query_only = OFF")
+    await ring.run_maintenance()
+    assert await key_ring_fixture.store.all() == []
 
 
 async def test_a_stream_that_opens_just_after_its_key_was_revoked_is_notified_at_once(

@@ -84,6 +84,8 @@ class KeyRing:
         """Set when another server created, revoked or renamed a key."""
         self._reload_failed = False
         """Whether the last reload failed."""
+        self._unstored_revocations: set[KeyId] = set()
+        """Keys that were revoked while the store could not be written. They are refused here."""
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
 
@@ -103,6 +105,7 @@ class KeyRing:
             with suppress(asyncio.CancelledError):
                 await self._task
         with suppress(StoreUnavailable):
+            await self.store_revocations()
             await self.rehash()
             await self.write_last_uses()
 
@@ -116,16 +119,29 @@ class KeyRing:
                 self._reload_failed = True  # the next maintenance tries again
                 raise
             self._reload_failed = False
-            self._cache.replace_all(stored)
+            self._cache.replace_all([key for key in stored if key.key_id not in self._unstored_revocations])
             unknown = sum(not self._hasher.knows(key.pepper) for key in stored)
             if unknown and self._hasher.current is not None:
                 log.warning("API keys were made with another secrets.key and cannot be used", count=unknown)
 
     async def run_maintenance(self) -> None:
-        """Reload the keys if they changed on another server, and notify holders of expired ones."""
+        """Reload the keys if they changed on another server, and notify holders of expired ones.
+
+        Revocations that could not be stored are stored, if that is possible now.
+        """
+        with suppress(StoreUnavailable):
+            await self.store_revocations()
         if self._is_stale.is_set() or self._reload_failed:
             await self.reload()
         self._cache.notify_expired(self._clock.now())
+
+    async def store_revocations(self) -> None:
+        """Store the revocations that could not be stored at once. Raises StoreUnavailable."""
+        async with self._lock:
+            for key_id in tuple(self._unstored_revocations):
+                await self._store.remove(key_id)
+                self._unstored_revocations.discard(key_id)
+                self._bus.publish(KEYS_CHANGED_SUBJECT, key_id)
 
     async def rehash(self) -> None:
         """Store digests with the current pepper for the keys that were used, once all servers can check them."""
@@ -280,6 +296,7 @@ class KeyRing:
         Raises:
             NotFound: there is no such key.
             Conflict: several match.
+            StoreUnavailable: it is refused from now on, but the revocation is not stored yet.
         """
         cached = self._cache.find_one(which)
         await self._remove(cached.key)
@@ -308,12 +325,20 @@ class KeyRing:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     async def _remove(self, key: ApiKey) -> None:
-        async with self._lock:
-            await self._store.remove(key.key_id)
-            self._cache.evict(key.key_id)
-        self._bus.publish(KEYS_CHANGED_SUBJECT, key.key_id)
-        log.info("key revoked", key_id=key.key_id, user=key.user, name=key.name)
-        await self._record("key.revoked", key)
+        self._unstored_revocations.add(key.key_id)
+        self._cache.evict(key.key_id)
+        try:
+            await self.store_revocations()
+        except StoreUnavailable as error:
+            log.error("a revocation is not stored", key_id=key.key_id, cause=str(error))
+            raise StoreUnavailable(
+                "this server refuses the key from now on, but cannot store that: until the database can be written"
+                " again (is the disk full?), the key is valid on other servers and after a restart. It retries every"
+                f" {MAINTENANCE_INTERVAL_S:g} s"
+            ) from error
+        finally:
+            log.info("key revoked", key_id=key.key_id, user=key.user, name=key.name)
+            await self._record("key.revoked", key)
 
     async def _record(self, action: Action, key: ApiKey, detail: str | None = None) -> None:
         if self._audit is not None:
