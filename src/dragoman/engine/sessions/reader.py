@@ -6,6 +6,7 @@ is no queue in between, so a slow reader costs no memory.
 """
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -251,7 +252,7 @@ class Reader:
         found = self._buffer.records_from(index)
         self._index = None if found is None else index + len(found)
         if found and cursor_of(found[0]) <= self.cursor:  # the given position was not durable yet
-            return [record for record in found if cursor_of(record) > self.cursor]
+            return found[bisect_right(found, self.cursor, key=cursor_of) :]
         return found or ()
 
     async def _next_from_log(self) -> Sequence[Record]:

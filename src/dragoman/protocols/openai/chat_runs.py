@@ -153,10 +153,10 @@ class ChatRuns:
     ) -> RunHandle:
         with _places_of(request.chat):
             given = inputs.seeds_and_input(request.chat.items, self._engine.ids.new)
-        seeds = tuple(given.seeds.values())
-        create = msgspec.structs.replace(create, tools="all", seeds=seeds, claims_calls=True)
-        with _places_of(request.chat), paths_in_request("input", messages=given.seeds):
-            session = await create_named(self._engine, request.owner, name, create)
+            seeds = tuple(given.seeds.values())
+            create = msgspec.structs.replace(create, tools="all", seeds=seeds, claims_calls=True)
+            with paths_in_request("input", messages=given.seeds):
+                session = await create_named(self._engine, request.owner, name, create)
         await stack.enter_async_context(self._engine.first_request(session, is_new=True))
         return await self._run(session, request, given, is_first=True)
 

@@ -209,8 +209,9 @@ class ResponseEvents:
             agent=self._agent,
             instructions=started.metadata.instructions,
         )
-        self._emit("response.created", response=self.response)
-        self._emit("response.in_progress", response=self.response)
+        shown = msgspec.Raw(encode_json(self.response))
+        self._emit("response.created", response=shown)
+        self._emit("response.in_progress", response=shown)
 
     def _end_response(self, stopped: RunStopped, logged: LoggedEvent) -> None:
         assert self.response is not None, "a run starts before it ends"
