@@ -212,7 +212,7 @@ async def test_a_client_that_still_shows_the_words_of_a_failed_run_can_retry(cli
 @requirement("ag-ui-b:branch:retry")
 async def test_a_client_that_stopped_a_run_can_ask_again(client_factory: ClientFactory) -> None:
     agent = await client_factory.open()
-    await agent.say(user(script({"say": "never "}, {"wait_ms": 700}, {"say": "ending"})))
+    await agent.say(user(script({"say": "never "}, {"wait_ms": 2_000}, {"say": "ending"})))
     running = agent.begin()
     await agent.wait_for_text("never ")
     await agent.abort()
@@ -224,7 +224,7 @@ async def test_a_client_that_stopped_a_run_can_ask_again(client_factory: ClientF
 @requirement("ag-ui-b:branch:join")
 async def test_a_client_that_retries_while_its_run_continues_joins_it(client_factory: ClientFactory) -> None:
     agent = await client_factory.open(headers={"x-run-on-disconnect": "continue"})
-    await agent.say(user(script({"say": "so far "}, {"wait_ms": 700}, {"say": "and on"})))
+    await agent.say(user(script({"say": "so far "}, {"wait_ms": 2_000}, {"say": "and on"})))
     running = agent.begin()
     await agent.wait_for_text("so far ")
     await agent.abort()
