@@ -160,7 +160,7 @@ async def test_a_stop_during_a_tool_cancels_the_tool_and_leaves_no_call_open(
     assert any(stopped)
     frames = await reading.read_to_end()
     assert [frame.event for frame in frames][-2:] == ["tool_result", "turn_stop"]
-    assert frames[-2].data["content"] == "Tool call cancelled: the run was stopped"
+    assert frames[-2].data["content"] == "Tool call cancelled while it ran: the run was stopped"
     await assert_session_consistent(session)
 
 

@@ -410,8 +410,9 @@ async def test_an_exception_that_ends_the_run_is_the_result_of_the_call_that_rai
         assert await session.send_and_wait("go") == "error"
         results = [(each.outcome, each.result.content) for each in await events_of(session, CallSettled)]
         assert sorted(results) == [
-            ("cancelled", "Tool call cancelled: the run failed"), ("failed", "Tool execution failed: LookupError")
-        ]  # fmt: skip
+            ("cancelled", "Tool call cancelled while it ran: the run failed"),
+            ("failed", "Tool execution failed: LookupError"),
+        ]
 
 
 async def test_a_handoff_to_another_agent_shows_the_result_that_its_tool_wrote(tmp_path: Path) -> None:

@@ -594,5 +594,6 @@ async def test_a_stopped_run_stops_its_tool_and_the_next_turn_continues() -> Non
         await it.engine.stop_run(it.live, None)
         await wait_for_end(it.live)
         assert gate.cancelled.is_set()
-        assert (await it.shape())[-2:] == ["cancelled: wait Tool call cancelled: the run was stopped", "end: cancelled"]
+        stopped = "cancelled: wait Tool call cancelled while it ran: the run was stopped"
+        assert (await it.shape())[-2:] == [stopped, "end: cancelled"]
         assert (await it.say("next"))[-1] == "end: end_turn"

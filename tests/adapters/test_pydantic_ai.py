@@ -344,7 +344,7 @@ async def test_a_stopped_run_is_continued_by_the_next_message(world: World) -> N
     gate.set()
     await play(engine, live, "go on")
     log = short(await world.events(live.state.session_id))
-    assert log[3:5] == ["cancelled: Tool call cancelled: the run was stopped", "cancelled"]
+    assert log[3:5] == ["cancelled: Tool call cancelled while it ran: the run was stopped", "cancelled"]
     assert log[-1] == "end_turn"
 
 

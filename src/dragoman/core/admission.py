@@ -9,7 +9,14 @@ from typing import NamedTuple, Protocol, TypeVar, assert_never
 
 import msgspec
 
-from dragoman.core.answers import choice_from, denied_result, not_found_result, settle_call, settle_choice
+from dragoman.core.answers import (
+    choice_from,
+    denied_result,
+    not_found_result,
+    settle_call,
+    settle_cancelled,
+    settle_choice,
+)
 from dragoman.core.content import (
     AssistantMessage,
     Call,
@@ -540,7 +547,7 @@ def cancel_open_calls(state: SessionState, text: str, new_id: NewId) -> list[Cal
 
 
 def _cancel_calls(state: SessionState, calls: Iterable[OpenCall], text: str, new_id: NewId) -> list[CallSettled]:
-    return [settle_call(call, "cancelled", text, new_id) for call in deepest_first(calls, state.calls)]
+    return [settle_cancelled(call, text, new_id) for call in deepest_first(calls, state.calls)]
 
 
 class _InLoop(Protocol):

@@ -28,6 +28,7 @@ INTERRUPTED_RESULT = "Tool call interrupted: the server restarted"
 EDITED_RESULT = "Tool call edited: the user allowed it with other arguments, in the call that follows"
 STOPPED_RESULT = "Tool call cancelled: the run was stopped"
 FAILED_RUN_RESULT = "Tool call cancelled: the run failed"
+_CANCELLED = "Tool call cancelled"
 RAW_LIMIT = 4 * 1024 * 1024
 """Bytes of a tool's return value that are stored in addition to its text."""
 RESULT_LIMIT = 1024 * 1024
@@ -78,6 +79,19 @@ def settle_call(
     )
     arguments = call.call.input if call.kind == "fork" else None
     return CallSettled(outcome=outcome, result=result, by_client=by_client, arguments=arguments, internal=call.internal)
+
+
+def settle_cancelled(call: OpenCall, text: str, new_id: Callable[[], str]) -> CallSettled:
+    """The event that cancels a call. The result of one that has begun says so: it may have had effects.
+
+    Args:
+        call: the call.
+        text: why it is cancelled, as the model reads it.
+        new_id: makes ids.
+    """
+    if call.started and not call.is_waiting():
+        text = text.replace(_CANCELLED, f"{_CANCELLED} while it ran", 1)
+    return settle_call(call, "cancelled", text, new_id)
 
 
 def settle_with_value(

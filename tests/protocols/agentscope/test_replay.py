@@ -63,7 +63,7 @@ async def test_a_stop_while_a_tool_runs_settles_its_call(alice: AgentScopeClient
         "canceled",
         ["plugin_call", "plugin_call_output"],
     )
-    assert end["output"][1]["content"][0]["data"]["output"] == "Tool call cancelled: the run was stopped"
+    assert end["output"][1]["content"][0]["data"]["output"] == "Tool call cancelled while it ran: the run was stopped"
 
 
 @requirement("agentscope:stop:running", "agentscope:calls:several")

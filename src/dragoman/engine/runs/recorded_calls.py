@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from dragoman.core.agent import Needs, RecordedState
-from dragoman.core.answers import answer_text, settle_call, settle_with_value
+from dragoman.core.answers import answer_text, settle_cancelled, settle_with_value
 from dragoman.core.content import Call, Json, ToolMessage, text_of
 from dragoman.core.events import AnswerGiven, CallOutcome, CallParked, CallSettled, CallStarted, Event, WaitKind
 from dragoman.core.headless import cannot_ask, refusal_without_user
@@ -168,4 +168,4 @@ def settle_unfinished(run: RecordingLoop, new_id: Callable[[], str]) -> None:
     else:
         unfinished = calls
     if unfinished:
-        run.append([settle_call(call, "cancelled", ENDED_RESULT, new_id) for call in unfinished])
+        run.append([settle_cancelled(call, ENDED_RESULT, new_id) for call in unfinished])
