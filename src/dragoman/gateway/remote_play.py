@@ -88,6 +88,8 @@ class Play:
             if link is not None and link.run_id == self._run.run_id and not link.is_over:
                 return await self._take_up(link)
             if any(each.state == "waiting" for each in recorded):
+                for each in recorded:
+                    each.suspend()  # the server died between the end of the turn and the end of the run
                 return None
             if link is not None and any(each.answer is not None for each in recorded):
                 return await self._send_answers(link, recorded)

@@ -16,6 +16,7 @@ from dragoman.core.agent import Recorded, Run
 from dragoman.core.answers import denied_result
 from dragoman.core.content import Data, Image, Json, JsonObject, Usage
 from dragoman.core.events import PlanStep, PlanUpdated, WaitKind
+from dragoman.core.ids import CallId
 from dragoman.core.inputs import Decision
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.gateway.conversion import to_result
@@ -51,6 +52,10 @@ class RemoteRun:
         """The calls without a result, by their remote ids."""
         self._new_calls: list[Recorded] = []
         """The calls of the open step."""
+        self._left_open = frozenset(each.call.call_id for each in self._unsettled.values())
+        """The calls that earlier turns left open."""
+        self._newest_calls: frozenset[CallId] = frozenset()
+        """Those of the newest step with calls."""
         self._position = Position()
         self._skip = position.copy()
         """What of the following events is in the log already."""
@@ -207,6 +212,8 @@ class RemoteRun:
     async def end_step(self, usage: Usage | None = None) -> list[Recorded]:
         """End the open step, if there is one. Returns its calls."""
         calls, self._new_calls = self._new_calls, []
+        if calls:
+            self._newest_calls = frozenset(each.call.call_id for each in calls)
         if self._is_open:
             self._is_open = False
             self._spoken, self._thought = [], []
@@ -265,7 +272,12 @@ class RemoteRun:
                 note = _arguments_of(pending) if is_question else None
                 recorded.wait(_WAIT_KINDS[type(pending)], note=note, repeat=_is_repeat(pending))
         for recorded in self._unsettled.values():
-            if recorded.call.call_id not in self._link.waiting:
+            call_id = recorded.call.call_id
+            if call_id in self._link.waiting:
+                continue
+            if asked and call_id in self._newest_calls | self._left_open:
+                recorded.suspend()  # the remote agent may run it after the answers
+            else:
                 await self._settle_unanswered(recorded)
 
     def _call_of(self, pending: remote.Pending, taken: Collection[str]) -> Recorded | None:
