@@ -63,7 +63,7 @@ REQUIREMENTS = (
     Requirement("mcp:call:new", "A call without a session begins one", "mcp §5.1"),
     Requirement("mcp:call:continue", "A call with a session is its next turn", "mcp §5.1"),
     Requirement("mcp:call:options", "Options change those of the session", "mcp §5.1"),
-    Requirement("mcp:call:files", "Files go to agents that take images", "mcp §5"),
+    Requirement("mcp:call:files", "Images and other files go to agents that take them", "mcp §5"),
     Requirement(
         "mcp:call:refused",
         "Wrong arguments and unknown sessions are results with `isError`, and leave nothing behind",

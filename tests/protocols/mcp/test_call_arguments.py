@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from dragoman import File, Run, Text, agent
+from dragoman import Capabilities, File, Run, Text, agent
 from dragoman.core.content import Block
 from tests.conversations import script
 from tests.protocols.mcp.client import Json, McpClient
@@ -65,7 +65,7 @@ async def test_files_for_an_agent_that_takes_none_and_sessions_of_other_agents_a
 ) -> None:
     files = [{"mime_type": "image/png", "data": "iVBORw0KGgo="}]
     params: Json = {"name": "rehearsal-bare", "arguments": {"message": "hello", "files": files}}
-    assert "takes no files" in (await alice.request("tools/call", params))["content"][0]["text"]
+    assert "takes no images" in (await alice.request("tools/call", params))["content"][0]["text"]
     session_id = (await alice.said("hello"))["session_id"]
     params = {"name": "rehearsal-bare", "arguments": {"message": "hello", "session_id": session_id}}
     assert "rehearsal" in (await alice.request("tools/call", params))["content"][0]["text"]
@@ -124,6 +124,32 @@ async def test_files_that_an_agent_gives_are_content_and_audio_reaches_it_as_aud
         {"type": "resource", "resource": pdf},
         {"type": "resource", "resource": {"uri": "file:///file", "mimeType": "text/csv", "blob": "MQ=="}},
     ]
+
+
+@requirement("mcp:call:files", "mcp:tools:list")
+async def test_an_agent_without_images_reads_documents_and_one_without_files_is_offered_none(tmp_path: Path) -> None:
+    @agent
+    async def reader(run: Run) -> AsyncIterator[Block]:
+        assert run.message is not None
+        files = [block for block in run.message.content if isinstance(block, File)]
+        yield Text(", ".join(f"{each.name} {each.media_type}" for each in files))
+
+    @agent(capabilities=Capabilities(files=False))
+    async def talker(run: Run) -> str:
+        return "Hello."
+
+    document = {"mime_type": "application/pdf", "data": "JVBERg==", "name": "report.pdf"}
+    async with running_server(tmp_path, agents=[reader, talker]) as server:
+        alice = McpClient(server.connection, server.key("alice"))
+        await alice.initialize()
+        tools = (await alice.request("tools/list"))["tools"]
+        offered = {each["name"]: "files" in each["inputSchema"]["properties"] for each in tools}
+        said = await alice.call("read", files=[document], more={"name": "reader"})
+        refused = await alice.call("read", files=[document], more={"name": "talker"})
+    assert (offered["reader"], offered["talker"]) == (True, False)
+    assert said["structuredContent"]["text"] == "report.pdf application/pdf"
+    assert refused["isError"] is True
+    assert "takes no files" in refused["content"][0]["text"]
 
 
 @requirement("mcp:call:files", "mcp:call:options")

@@ -213,7 +213,7 @@ async def test_each_agent_is_a_tool_and_has_a_path_of_its_own(app_server: AppSer
     assert set(rehearsal["inputSchema"]["properties"]) == {"message", "session_id", "files", "options"}
     assert "token" not in rehearsal["inputSchema"]["properties"]["options"]["properties"], "it is a secret"
     assert rehearsal["inputSchema"]["required"] == ["message"]
-    assert set(bare["inputSchema"]["properties"]) == {"message", "session_id"}
+    assert set(bare["inputSchema"]["properties"]) == {"message", "session_id", "files"}
     assert rehearsal["outputSchema"]["required"] == ["session_id", "status", "text"]
     assert rehearsal["annotations"] == {
         "readOnlyHint": False,

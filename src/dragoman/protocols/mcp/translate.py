@@ -65,9 +65,9 @@ STATUSES: Mapping[StopReason, wire.Status] = {
 # --- agents as tools --------------------------------------------------------------------------------------------------
 
 
-def takes_images(spec: AgentSpec) -> bool:
-    """Whether files can be sent to an agent."""
-    return spec.capabilities.image_data or spec.capabilities.image_http
+def takes_files(spec: AgentSpec) -> bool:
+    """Whether images or other files can be sent to an agent. What it does not take of them, the core refuses."""
+    return spec.capabilities.image_data or spec.capabilities.image_http or spec.capabilities.files
 
 
 def tool_of(spec: AgentSpec) -> JsonObject:
@@ -76,7 +76,7 @@ def tool_of(spec: AgentSpec) -> JsonObject:
         "message": {"type": "string", "description": "What to say to the agent; empty to wait for a running answer."},
         "session_id": {"type": "string", "description": "The session_id of an earlier result, to continue it."},
     }
-    if takes_images(spec):
+    if takes_files(spec):
         properties["files"] = {
             "type": "array",
             "items": {
@@ -132,7 +132,7 @@ def user_input(arguments: wire.Arguments, spec: AgentSpec) -> UserInput:
             raise UnknownOption(name, public)
     if not arguments.files:
         return UserInput(content=arguments.message)
-    if not takes_images(spec):
+    if not takes_files(spec):
         raise FileUnsupported(f"agent {spec.name!r} takes no files")
     files = [_file_of(each, f"files[{index}]") for index, each in enumerate(arguments.files)]
     return UserInput(content=(core.Text(arguments.message), *files))
