@@ -224,6 +224,7 @@ async def test_a_context_is_a_session_and_a_name_stays_what_the_client_wrote(
         ),
         ({"configuration": {"historyLength": -1}}, (-32602, "configuration.historyLength")),
         ({"configuration": {"acceptedOutputModes": ["video/mp4"]}}, (-32005,)),
+        ({"configuration": {"acceptedOutputModes": ["application/pdf", "video/*"]}}, (-32005,)),
         ({"configuration": {"taskPushNotificationConfig": {"url": "http://127.0.0.1"}}}, (-32003,)),
         ({"tenant": "somebody"}, (-32602, "tenant")),
     ],
@@ -239,6 +240,13 @@ async def test_a_wrong_message_is_refused_and_leaves_nothing(
     }
     assert (await alice.error("SendMessage", params))[: len(expected)] == expected
     assert (await alice.list())["totalSize"] == before
+
+
+@requirement("a2a:send:modes")
+@pytest.mark.parametrize("mode", ["text/markdown", "Text/*", "image/*", "application/*", "application/pdf, text/plain"])
+async def test_a_caller_names_what_it_accepts_by_kind_or_as_markdown(alice: A2aClient, mode: str) -> None:
+    params = {"message": message("hello"), "configuration": {"acceptedOutputModes": mode.split(", ")}}
+    assert said((await alice.call("SendMessage", params))["task"]) == "Hello! I am the rehearsal agent."
 
 
 @requirement("a2a:send:parts")

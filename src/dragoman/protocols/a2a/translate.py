@@ -45,7 +45,10 @@ PROTOCOL = "a2a"
 TASK = "task"
 """The member of a run's metadata with the task that it continues, though it brings a message."""
 OUTPUT_MODES = ("text/plain", "application/json", "image/png", "image/jpeg")
-_READABLE_MODES = frozenset({"", "text/plain", "text/*", "*/*", "text", "application/json", *OUTPUT_MODES})
+_READABLE_MODES = frozenset(
+    {"", "text", "text/markdown", "*/*", *OUTPUT_MODES, *(f"{each.partition('/')[0]}/*" for each in OUTPUT_MODES)}
+)
+"""The modes that a client may accept: those above, kinds of them, and Markdown, in which models write their text."""
 REPEATED_HISTORY = "application/vnd.ag2.history+json"
 """The media type of a part in which AG2's client repeats the whole conversation with every message."""
 
