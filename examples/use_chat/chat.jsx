@@ -75,18 +75,19 @@ function Chat({ initial }) {
     if (part.type === "reasoning") return <div key={index} className="reasoning">{part.text}</div>;
     if (part.type === "file") return <img key={index} src={part.url} alt="" width="200" />;
     if (part.type === "tool-AskUserQuestion" && part.state === "input-available") {
-      return part.input.questions[0].options.map(({ label }) => (
-        <button key={label} onClick={() => addToolOutput({ tool: "AskUserQuestion", toolCallId: part.toolCallId, output: label })}>
-          {label}
-        </button>
-      ));
+      const answer = (output) => addToolOutput({ tool: "AskUserQuestion", toolCallId: part.toolCallId, output });
+      return <Question key={index} {...part.input.questions[0]} onAnswer={answer} />;
     }
     if (part.state === "approval-requested") {
-      return [true, false].map((approved) => (
-        <button key={String(approved)} onClick={() => addToolApprovalResponse({ id: part.approval.id, approved })}>
-          {approved ? `Allow ${part.type.replace("tool-", "")}` : "Deny"}
-        </button>
-      ));
+      const tool = part.type.replace("tool-", "");
+      const answer = (approved) => addToolApprovalResponse({ id: part.approval.id, approved });
+      return (
+        <div key={index}>
+          <div className="tool">{tool} {JSON.stringify(part.input)}</div>
+          <button onClick={() => answer(true)}>Allow {tool}</button>
+          <button onClick={() => answer(false)}>Deny</button>
+        </div>
+      );
     }
     if (part.toolCallId) return <div key={index} className="tool">{part.toolName ?? part.type.replace("tool-", "")}: {part.state}</div>;
     return null;
@@ -106,6 +107,20 @@ function Chat({ initial }) {
         <button id="again" type="button" disabled={isBusy || !messages.length} onClick={() => regenerate()}>Again</button>
       </form>
     </>
+  );
+}
+
+function Question({ question, options = [], onAnswer }) {
+  function submit(event) {
+    event.preventDefault();
+    onAnswer(new FormData(event.target).get("answer"));
+  }
+  return (
+    <form onSubmit={submit}>
+      <p>{question}</p>
+      {options.map(({ label }) => <button key={label} type="button" onClick={() => onAnswer(label)}>{label}</button>)}
+      <input name="answer" required autoComplete="off" aria-label="answer" placeholder={options.length ? "Something else" : ""} /> <button>Answer</button>
+    </form>
   );
 }
 

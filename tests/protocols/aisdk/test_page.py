@@ -71,6 +71,7 @@ async def test_the_example_page_streams_runs_tools_asks_stops_and_resumes(
     await wait_for_answer(page, "Then: stamped x")
     await say(page, "ask me")
     await page.until("document.querySelector('.assistant button')?.textContent === 'staging'")
+    assert await page.run("document.querySelector('.assistant form p').textContent") == "Which environment?"
     await page.run("document.querySelector('.assistant button').click()")
     await wait_for_answer(page, "You chose staging.")
     await say(page, SLOW)
