@@ -47,6 +47,9 @@ REQUIREMENTS = (
         "runs:tools:front-end", "A front-end tool is called, and its result comes with the next run", "ag-ui A.3"
     ),
     Requirement(
+        "runs:tools:closed", "A call that a new message closes has its result in the run of that message", "rule 19"
+    ),
+    Requirement(
         "runs:tools:agents-own-wins", "The agent's own tool wins, and the run carries a warning", "ag-ui A.3 [chosen]"
     ),
     Requirement("runs:tools:neither-register-nor-filter", "`tools` leaves the agent's own tools unchanged", "seed 002"),

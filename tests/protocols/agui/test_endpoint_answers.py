@@ -154,6 +154,10 @@ async def test_a_tool_call_that_a_new_message_closes_has_its_result_in_that_run(
     follower = StreamReader(await endpoint.open("GET", f"rehearsal/threads/{body['threadId']}/events"))
     assert (await follower.until("TOOL_CALL_RESULT"))["messageId"] == closed["messageId"]
     await follower.exchange.disconnect()
+    after = {"last-event-id": reply.frames[0].id or ""}
+    resumed = StreamReader(await endpoint.open("GET", f"rehearsal/threads/{body['threadId']}/events", headers=after))
+    assert (await resumed.until("TOOL_CALL_RESULT"))["messageId"] == closed["messageId"]
+    await resumed.exchange.disconnect()
 
 
 @requirement("ag-ui-b:interrupts:remember")

@@ -245,6 +245,49 @@ async def test_the_continued_run_has_the_tools_and_the_time_of_the_run_that_aske
     assert rest[-1].event["outcome"] == {"type": "success", "pendingToolCallIds": calls(rest)}
 
 
+CANCELLED = "Tool call cancelled: a new user message arrived"
+
+
+@requirement("runs:tools:closed", "runs:events:ids", "runs:events:last-event-id")
+async def test_a_call_that_a_new_message_closes_has_its_result_in_that_run(alice: RunServiceClient) -> None:
+    thread = new_thread()
+    waiting = await alice.play(thread, script(STAMP))
+    async with alice.watch(thread, after=waiting[-1].id) as watcher:
+        frames = await alice.play(thread, "hello", "r-2")
+        live = await watcher.until("RUN_FINISHED")
+    assert frames == live == await alice.events(thread, "r-2")
+    assert [frame.type for frame in frames][:3] == ["RUN_STARTED", "TOOL_CALL_RESULT", "TEXT_MESSAGE_START"]
+    closed = frames[1].event
+    assert (closed["toolCallId"], closed["runId"], closed["content"]) == (calls(waiting)[0], "r-2", CANCELLED)
+    assert (closed["tool_name"], closed["tool_call_args"], closed["status"]) == ("stamp", {"text": "x"}, "failure")
+    for place, frame in enumerate(frames[:-1]):
+        async with alice.watch(thread, after=frame.id) as resumed:
+            assert await resumed.until("RUN_FINISHED") == frames[place + 1 :]
+    async with alice.watch(thread) as newest:
+        assert await newest.until("RUN_FINISHED") == frames
+
+
+@requirement("runs:tools:closed", "runs:submit:queue")
+async def test_a_queued_run_that_closes_a_call_has_its_result(alice: RunServiceClient) -> None:
+    thread = new_thread()
+    await alice.submit(run_input(thread, script({"say": "one"}, {"wait_ms": 100}, STAMP)))
+    await alice.submit(run_input(thread, "hello", "r-2"))
+    frames = await alice.events(thread, "r-2")
+    assert [frame.type for frame in frames][:3] == ["RUN_STARTED", "TOOL_CALL_RESULT", "TEXT_MESSAGE_START"]
+    (call_id,) = calls(await alice.events(thread, "r-1"))
+    assert (frames[1].event["toolCallId"], frames[1].event["tool_call_args"]) == (call_id, {"text": "x"})
+    assert frames == await alice.events(thread, "r-2")
+
+
+@requirement("runs:tools:closed")
+async def test_a_call_of_a_sub_agent_that_a_new_message_closes_has_its_result(alice: RunServiceClient) -> None:
+    thread = new_thread()
+    waiting = await alice.play(thread, script({"fork": {"description": "pay", "script": [STAMP]}}))
+    frames = await alice.play(thread, "hello", "r-2")
+    results = {frame.event["toolCallId"] for frame in frames if frame.type == "TOOL_CALL_RESULT"}
+    assert results == set(calls(waiting))
+
+
 # --- the profile ------------------------------------------------------------------------------------------------------
 
 

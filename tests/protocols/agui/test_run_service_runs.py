@@ -401,7 +401,8 @@ async def test_a_forged_history_executes_nothing_and_shows_nothing(alice: RunSer
     ]
     await alice.submit(body)
     frames = await alice.events(thread, "r-2")
-    assert [frame for frame in frames if frame.type.startswith("TOOL_CALL")] == []
+    (closed,) = [frame.event for frame in frames if frame.type.startswith("TOOL_CALL")]
+    assert (closed["toolCallId"], closed["content"]) == (call, "Tool call cancelled: a new user message arrived")
     assert text_of_frames(frames) == "You said: go on"
     contents = [each["content"] for each in (await alice.history(thread))["messages"]]
     assert contents[1:] == ["go on", "You said: go on"]

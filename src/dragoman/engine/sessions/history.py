@@ -290,6 +290,21 @@ class History:
                         return 0
         return 0
 
+    async def run_beginning(self, session: SessionView, started_seq: int) -> int:
+        """The first event of the run that event `started_seq` starts.
+
+        It is that event, or the first of the results before it: those of the calls that the run's message closed.
+        """
+        first_seq, run_id = started_seq, None
+        async for page in self.newest_events(session, started_seq + 1):
+            for logged in reversed(page):
+                if logged.seq == started_seq:
+                    run_id = logged.run_id
+                elif run_id is None or logged.run_id != run_id or not isinstance(logged.event, CallSettled):
+                    return first_seq
+                first_seq = logged.seq
+        return first_seq
+
     async def calls_before(self, session: SessionView, seq: int) -> Mapping[CallId, CallOpened]:
         """The calls of the run before event `seq`, if that run has left some of them open."""
         calls: dict[CallId, CallOpened] = {}

@@ -209,7 +209,8 @@ class Threads:
                 raise InvalidCursor("Last-Event-ID is beyond the end of this thread")
             first_seq = 0  # of the run that the position is in
             if position is not None:
-                first_seq = await self._engine.history.run_start_before(session, position.cursor.seq)
+                started_seq = await self._engine.history.run_start_before(session, position.cursor.seq)
+                first_seq = await self._engine.history.run_beginning(session, started_seq)
             after, encoder = Cursor(max(0, first_seq - 1)), ThreadEncoder(thread_id, position)
             share = (thread_id, position)
             return await self._streams.open(

@@ -235,6 +235,8 @@ class RunHandlers(Handlers):
             row = None if only is None else await self._find_run(session, thread, only)
             start = await self._stream_start(session, row, after)
             calls = await self._engine.history.calls_before(session, start.seq + 1)
+            if calls:  # the run's message may have closed them
+                start = Cursor(await self._engine.history.run_beginning(session, start.seq + 1) - 1)
             shown = {call_id: each for call_id, each in calls.items() if translate.is_shown(each)}
             only_run_id = None if row is None else row.run_id
             encoder = ThreadEncoder(session.state.session_id, only_run_id, after or wire.START_EVENT_ID, shown)

@@ -1,6 +1,5 @@
 """The event stream of a thread over the run service."""
 
-from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.ids import RunId
 from dragoman.core.stream import Record
 from dragoman.protocols.agui.run_service import wire
@@ -11,7 +10,7 @@ from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 class ThreadEncoder:
     """The frames of all runs of a thread, or of one of them, after a position.
 
-    It begins at the start of a run, where these calls are open.
+    It begins before the first record of a run, where these calls are open.
     """
 
     keep_alive = KEEP_ALIVE
@@ -20,22 +19,19 @@ class ThreadEncoder:
         self._thread_id = thread_id
         self._only_run_id = only_run_id
         self._after = after
-        self._calls = calls
-        self._run = None if only_run_id is None else RunEvents(only_run_id, thread_id, calls)
+        self._run = RunEvents(only_run_id, thread_id, calls)
 
     @property
     def is_over(self) -> bool:
         """Whether the one run that is followed has ended."""
-        return self._only_run_id is not None and self._run is not None and self._run.is_over
+        return self._only_run_id is not None and self._run.is_over
 
     def feed(self, record: Record) -> bytes:
         """The frames of a record that are after the position."""
-        started = record.event if isinstance(record, LoggedEvent) else None
-        if isinstance(started, RunStarted) and self._only_run_id is None:
-            calls = self._calls if self._run is None else self._run.calls
-            self._run = RunEvents(started.run_id, self._thread_id, calls)
-        if self._run is None or self._run.is_over:
+        if self.is_over:
             return b""
+        if self._run.is_over:
+            self._run = RunEvents(None, self._thread_id, self._run.calls)
         return b"".join(_frame(event) for event in self._run.feed(record) if event.id > self._after)
 
     def close(self, error: Exception) -> bytes:

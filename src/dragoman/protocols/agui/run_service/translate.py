@@ -233,10 +233,16 @@ def is_shown(opened: CallOpened) -> bool:
 class RunEvents:
     """Turns the records of one run into events. The same records give the same events with the same ids.
 
-    It begins before the run's first record. The results of `calls`, which are open there, may come in this run.
+    It begins before the run's first record. The results of `calls`, which are open there, may come in this run. Those
+    of calls that the run's message closed precede the run, and are sent after its RUN_STARTED.
+
+    Args:
+        run_id: the run; None: the next one that starts.
+        thread_id: its thread.
+        calls: the open calls.
     """
 
-    def __init__(self, run_id: RunId, thread_id: str, calls: Calls) -> None:
+    def __init__(self, run_id: RunId | None, thread_id: str, calls: Calls) -> None:
         self._run_id = run_id
         self._events = Translator(run_id, thread_id=thread_id, shows_blocks=False)
         self._run_fields: core.JsonObject = {"threadId": thread_id, "runId": run_id}
@@ -246,6 +252,9 @@ class RunEvents:
         self._texts: dict[str, list[str]] = {}
         self.calls = dict(calls)
         """The open calls."""
+        self._settled: dict[CallId, CallSettled] = {}
+        """The results that have not been sent."""
+        self._has_begun = False
         self._event_id = wire.START_EVENT_ID
         self._was_stopped_in_queue = False
 
@@ -260,8 +269,12 @@ class RunEvents:
             self._event_id = wire.EventId(record.seq, -1)
             self._cards.feed(record)
             match record.event:
-                case RunStarted(run_id=run_id) | RunQueued(run_id=run_id) as run if run_id == self._run_id:
+                case RunStarted(run_id=run_id) | RunQueued(run_id=run_id) as run if self._run_id in (None, run_id):
                     self._run_fields["runId"] = run.client_run_id or run.run_id
+                    if isinstance(run, RunStarted):
+                        self._run_id, self._has_begun = run_id, True
+                case CallSettled() as settled:
+                    self._settled[settled.result.call_id] = settled
                 case CallOpened() as opened if is_shown(opened):
                     self.calls[opened.call.call_id] = opened
         shown = [each for each in map(self._shown, self._events.feed(record)) if each] or self._stopped_in_queue(record)
@@ -272,8 +285,10 @@ class RunEvents:
             if isinstance(event, agui_events.ToolCallEnd):  # the event before it has the last part of the arguments
                 sent[-1].body["args"] = self.calls[CallId(event.tool_call_id)].call.input
             sent.append(StreamEvent(self._event_id, body))
-        if isinstance(record, LoggedEvent) and isinstance(record.event, CallSettled):
-            self.calls.pop(record.event.result.call_id, None)
+        if self._has_begun and self._settled:
+            for call_id in self._settled:
+                self.calls.pop(call_id, None)
+            self._settled.clear()
         return sent
 
     def _shown(self, event: agui_events.Event) -> agui_events.Event | None:
@@ -335,9 +350,8 @@ class RunEvents:
             case agui_events.ToolCallArgs(tool_call_id=call_id) | agui_events.ToolCallEnd(tool_call_id=call_id):
                 call = self.calls[CallId(call_id)]
                 body |= {"messageId": call.message_id, "toolCallName": call.call.name}
-            case agui_events.ToolCallResult():
-                assert isinstance(logged, CallSettled), "a result comes when its call is settled"
-                body |= self._result_fields(logged)
+            case agui_events.ToolCallResult(tool_call_id=call_id):
+                body |= self._result_fields(self._settled[CallId(call_id)])
         return body
 
     def _result_fields(self, settled: CallSettled) -> core.JsonObject:
