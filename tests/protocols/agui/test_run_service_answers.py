@@ -17,7 +17,7 @@ from dragoman.protocols.agui.run_service.wire import (
     parse_event_id,
 )
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
-from tests.protocols.agui.endpoint import Endpoint
+from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import Frame, RunServiceClient, new_thread, problem, run_input, script
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory
@@ -265,6 +265,18 @@ async def test_a_call_that_a_new_message_closes_has_its_result_in_that_run(alice
             assert await resumed.until("RUN_FINISHED") == frames[place + 1 :]
     async with alice.watch(thread) as newest:
         assert await newest.until("RUN_FINISHED") == frames
+
+
+@requirement("runs:events:run-filter", "runs:status:get", "runs:cancel:accepted")
+async def test_a_run_that_answers_over_the_standard_endpoint_is_found_by_its_id(alice: RunServiceClient) -> None:
+    thread, endpoint = new_thread(), Endpoint(alice.connection, alice.key)
+    (call_id,) = calls(await alice.play(thread, script(STAMP, {"say": "Then: {result}"})))
+    resume = [{"interruptId": call_id, "status": "resolved", "payload": {"approved": True}}]
+    await endpoint.run(an_input(thread=thread, messages=[], resume=resume, runId="r-2"))
+    assert text_of_frames(await alice.events(thread, "r-2")) == "Then: stamped x"
+    assert (await alice.get(f"/runs/{thread}?runId=r-2")).json["status"] == "completed"
+    assert (await alice.request("POST", f"/runs/{thread}/cancel?runId=r-2")).json["accepted"] is False
+    assert (await alice.get(f"/runs/{thread}?runId=r-3")).status == 404
 
 
 @requirement("runs:tools:closed", "runs:submit:queue")

@@ -175,6 +175,14 @@ class History:
         row = await self._index.find_run(run_id)
         return row if row is not None and row.owner == owner else None
 
+    async def find_client_run(self, session: SessionView, client_run_id: str) -> RunId | None:
+        """The newest run that a client of any protocol calls so, if it has started. Reads the log until it is found."""
+        async for page in self.newest_events(session):
+            for event in (logged.event for logged in reversed(page)):
+                if isinstance(event, RunStarted) and event.client_run_id == client_run_id:
+                    return event.run_id
+        return None
+
     async def events(self, session: SessionView, after: int, up_to: int | None = None) -> Sequence[LoggedEvent]:
         """The durable events after event `after` up to event `up_to`, oldest first."""
         found: list[LoggedEvent] = []
