@@ -51,6 +51,11 @@ class _Interface(msgspec.Struct, frozen=True, rename="camel"):
     protocol_version: str = ""
 
 
+class _OldInterface(msgspec.Struct, frozen=True):
+    url: str = ""
+    transport: str = ""
+
+
 class _Extension(msgspec.Struct, frozen=True):
     uri: str = ""
 
@@ -71,6 +76,7 @@ class Card(msgspec.Struct, frozen=True, rename="camel"):
     """Of an agent that speaks 0.3, as are the following."""
     protocol_version: str = ""
     preferred_transport: str = "JSONRPC"
+    additional_interfaces: tuple[_OldInterface, ...] | None = None
     capabilities: _Capabilities = _Capabilities()
 
     @property
@@ -81,12 +87,16 @@ class Card(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def rpc(self) -> Rpc:
         """The interface to use. Raises Unsupported if the agent has none that the client speaks."""
-        old = [_Interface(self.url, self.preferred_transport, self.protocol_version)] if self.url else []
+        old = [_OldInterface(self.url, self.preferred_transport), *(self.additional_interfaces or ())]
+        interfaces = [
+            *self.supported_interfaces,
+            *(_Interface(each.url, each.transport, self.protocol_version) for each in old if each.url),
+        ]
         for version in ("1.", "0.3"):
-            for each in (*self.supported_interfaces, *old):
+            for each in interfaces:
                 if each.protocol_binding == "JSONRPC" and each.protocol_version.startswith(version):
                     return Rpc(_path_of(each.url), is_old=version == "0.3")
-        found = ", ".join(f"{each.protocol_binding} {each.protocol_version}" for each in self.supported_interfaces)
+        found = ", ".join(f"{each.protocol_binding} {each.protocol_version}" for each in interfaces)
         raise Unsupported(f"expected an agent with A2A 1.0 or 0.3 over JSON-RPC, {self.name!r} has {found or 'none'}")
 
 
