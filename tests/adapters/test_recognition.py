@@ -176,7 +176,7 @@ def served_names(folder: Path, program: str, shown: str = "[each.spec.name for e
 
 
 OTHER_RANGE = Framework(
-    title="LangGraph", distribution="openai-agents", extra="langgraph", lowest=(90, 1), below=(91, 0)
+    title="LangGraph", distribution="openai-agents", extra="langgraph", modules=(), lowest=(90, 1), below=(91, 0)
 )
 
 
