@@ -331,6 +331,18 @@ async def test_conversations_are_found_pinned_and_deleted(console_page: ConsoleP
     console_page.console.clear()  # browsers note every 404
 
 
+async def test_a_conversation_that_is_deleted_elsewhere_is_gone_here(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    session = await start_conversation(console_page, "hello")
+    await console_page.until(DONE)
+    headers = [("authorization", f"Bearer {console_server.key('alice')}")]
+    deleted = await console_server.connection.open("DELETE", f"/api/sessions/{session}", headers=headers)
+    assert deleted.status < 300
+    await console_page.wait_for_text("Conversation not found")
+    assert await console_page.text(".composer-frame") == "", "there is nothing to write to"
+
+
 async def test_summaries_can_be_read_and_memories_are_shown(
     console_page: ConsolePage, console_server: SocketServer
 ) -> None:

@@ -29,9 +29,9 @@ export function Chat({ id, first }: { id: string; first: readonly Part[] | null 
     useEffect(() => () => conversation.close(), [conversation]);
     useEscape(conversation);
     const error = conversation.error.value;
-    if (!conversation.isLoaded.value && error !== null) {
-        const isGone = error instanceof ApiError && (NOT_FOUND.has(error.status) || error.code === "forbidden");
-        return isGone ? (
+    const isNotFound = error instanceof ApiError && (NOT_FOUND.has(error.status) || error.code === "forbidden");
+    if (conversation.isDeleted.value || isNotFound) {
+        return (
             <div>
                 <Empty icon="chat" title={t("chat.gone")}>
                     <a class="button" href={to("conversations")}>
@@ -39,9 +39,10 @@ export function Chat({ id, first }: { id: string; first: readonly Part[] | null 
                     </a>
                 </Empty>
             </div>
-        ) : (
-            <Failed error={error} onRetry={() => void conversation.load()} />
         );
+    }
+    if (!conversation.isLoaded.value && error !== null) {
+        return <Failed error={error} onRetry={() => void conversation.load()} />;
     }
     return (
         <Current.Provider value={conversation}>

@@ -24,6 +24,8 @@ import { Versions } from "./versions";
 export class Conversation implements Listener {
     readonly detail = signal<SessionDetail | null>(null);
     readonly error = signal<unknown>(null);
+    /** Whether the conversation was deleted, here or in another window. */
+    readonly isDeleted = signal(false);
     private readonly turns = new TurnStore();
     readonly entries = this.turns.entries;
     readonly children = this.turns.children;
@@ -243,9 +245,10 @@ export class Conversation implements Listener {
         this.first = null;
     }
 
-    /** The title, pin or memory setting changed, or another branch is shown, here or in another window. */
-    private changed({ session_id: id, reload, ...changes }: Updated): void {
+    /** The title, pin or memory setting changed, another branch is shown, or it was deleted, here or in another window. */
+    private changed({ session_id: id, reload, deleted, ...changes }: Updated): void {
         if (bare(id) !== this.id) return;
+        if (deleted === true) this.isDeleted.value = true;
         const isAsked = this.details.isPending;
         if (this.detail.value !== null) {
             this.detail.value = { ...this.detail.value, ...changes };
