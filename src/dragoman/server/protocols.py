@@ -90,7 +90,9 @@ def mount_aap(context: ServerContext) -> MountedProtocol | None:
     app = http.app(
         context.engine,
         context.access,
-        http.AapOptions(body_limit=settings.body_bytes, public_meta=settings.public_meta),
+        http.AapOptions(
+            body_limit=settings.body_bytes, public_meta=settings.public_meta, public_url=settings.public_url
+        ),
     )
     return context.mount(settings.aap_path, app, "aap", http.OPENAPI_ROUTES)
 

@@ -66,6 +66,13 @@ async def test_the_api_works_below_another_prefix_and_its_location_names_it(app_
     assert (await Session(client, reply.json["sessionId"]).run("hello")).text == "Hello! I am the rehearsal agent."
 
 
+@requirement("aap:transport:any-prefix")
+async def test_the_location_names_the_prefix_that_a_proxy_removes_from_paths(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(public_url="https://example.org/agents/") as server:
+        reply = await server.aap_client("alice").post("/sessions", {"agent": {"name": "rehearsal"}})
+    assert reply.headers["location"] == f"/agents{BASE}/sessions/{reply.json['sessionId']}"
+
+
 @requirement("aap:transport:json-utf8")
 async def test_text_of_every_script_comes_back_unchanged_escaped_or_not(aap_client: AapClient) -> None:
     text = 'Grüße, 你好, שלום, 🧑‍🚀 \u2028 \u0000 \x7f \ufeff "\\ \r\n end'

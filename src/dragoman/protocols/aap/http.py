@@ -7,6 +7,7 @@ capabilities and names, a running turn, call ids.
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -42,10 +43,11 @@ from dragoman.protocols.kit.session_pages import PAGE_QUERY, requested_page
 
 
 class AapOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The protocol's settings."""
+    """The protocol's settings. `public_url` is the address of the server, if it is known."""
 
     body_limit: int = 16 * 1024 * 1024
     public_meta: bool = False
+    public_url: str | None = None
 
 
 def app(engine: Engine, access: AccessControl, options: AapOptions) -> ASGIApp:
@@ -104,7 +106,8 @@ class _Handlers(Handlers):
                 session_id = earlier.session_id
             else:
                 session_id = (await self._engine.create(owner, create, idempotency_key=key)).state.session_id
-        location = f"{request.scope['path']}/{session_id}"
+        prefix = urlsplit(self._options.public_url or "").path.rstrip("/")  # which a proxy has removed from the path
+        location = f"{prefix}{request.scope['path']}/{session_id}"
         return json_response(wire.PostSessionsResponse(session_id=session_id), 201, {"Location": location})
 
     @endpoint("GET", "/sessions", parameters=PAGE_QUERY)
