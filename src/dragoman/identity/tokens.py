@@ -69,10 +69,10 @@ class TokenService:
             header = jwt.get_unverified_header(token)
         except jwt.InvalidTokenError as error:
             raise InvalidToken("the token is not a JWT") from error
-        algorithm = header.get("alg")
+        algorithm = str(header.get("alg"))
         if algorithm not in self._rules.algorithms:
             accepted = ", ".join(self._rules.algorithms)
-            raise InvalidToken(f"the token is signed with {str(algorithm)[:20]!r}; accepted are {accepted}")
+            raise InvalidToken(f"the token is signed with {algorithm[:20]!r}; accepted are {accepted}")
         if str(header.get("typ", "jwt")).lower() not in _TOKEN_TYPES:
             raise InvalidToken("the token is of a type that is not for access")
         key_id = header.get("kid")
