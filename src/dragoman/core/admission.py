@@ -16,6 +16,7 @@ from dragoman.core.answers import (
     settle_call,
     settle_cancelled,
     settle_choice,
+    structured_answer,
 )
 from dragoman.core.content import (
     AssistantMessage,
@@ -445,7 +446,9 @@ def _settle_call(
             record = AnswerGiven(call_id=call_id, granted=not is_error, by=by, reason="answered by the application")
             if call.kind == "question":
                 choice = choice_from(call, content)
-                return _Settled([record, settle_choice(call, choice, new_id, content=content)], False)
+                own_text = content if structured_answer(content) is None else None  # a model cannot read indices
+                answered = settle_choice(call, choice, new_id, content=own_text, by_client=True)
+                return _Settled([record, answered], False)
             outcome: CallOutcome = "failed" if is_error else "done"
             return _Settled([record, settle_call(call, outcome, content, new_id, raw=raw, by_client=True)], False)
         case Choice():

@@ -226,14 +226,10 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
     Raises:
         InvalidAnswer: a selected option does not exist.
     """
-    text = text_of(content)
     questions = {str(index): each for index, each in enumerate(questions_of(call.shown().input).questions)}
-    try:
-        value = msgspec.json.decode(text) if text.lstrip().startswith("{") else None
-    except (ValueError, RecursionError):
-        value = None  # not JSON, or with a lone surrogate: the text itself is the answer
-    if not isinstance(value, dict) or not value.keys() & {"selections", "custom"}:
-        value = {"custom": text}
+    value = structured_answer(content)
+    if value is None:
+        value = {"custom": text_of(content)}
     selections = _by_question(value.get("selections"), list)
     selected = {
         index: [option_index(questions[index], each) for each in chosen]
@@ -247,6 +243,16 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
         selected |= {index: [option] for index, option in named.items() if option is not None}
         custom = {index: custom for index, option in named.items() if option is None}
     return Choice(call_id=call.call.call_id, selections=selected, custom=_by_question(custom, str))
+
+
+def structured_answer(content: str | tuple[InputBlock, ...]) -> JsonObject | None:
+    """The answer to questions in a text, if it is `{"selections", "custom"}` as JSON and not a free text."""
+    text = text_of(content)
+    try:
+        value = msgspec.json.decode(text) if text.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        return None  # not JSON, or with a lone surrogate: the text itself is the answer
+    return value if isinstance(value, dict) and value.keys() & {"selections", "custom"} else None
 
 
 def choice_from_value(call: OpenCall, value: Json) -> Choice:
@@ -295,11 +301,16 @@ def settle_choice(
     new_id: Callable[[], str],
     *,
     content: str | tuple[InputBlock, ...] | None = None,
+    by_client: bool = False,
 ) -> CallSettled:
     """Settle a question with the user's answer.
 
     Args:
-        content: the text of the answer, if the application holds it as the result itself.
+        call: the question.
+        choice: the answer.
+        new_id: makes ids.
+        content: the answer as the user's own text; without one the result names the labels of the chosen options.
+        by_client: the application holds the answer as the result itself.
 
     Raises:
         InvalidAnswer: a question has no answer, an index is out of range, or there are several choices for one.
@@ -317,9 +328,8 @@ def settle_choice(
         labels = [question.options[index].label for index in chosen]
         answers.append({"question": question.question, "labels": labels, "custom": custom})
     raw = {"answers": answers}
-    if content is None:
-        return settle_call(call, "done", compact_json(raw), new_id, raw=raw)
-    return settle_call(call, "done", content, new_id, raw=raw, by_client=True)
+    result = compact_json(raw) if content is None else content
+    return settle_call(call, "done", result, new_id, raw=raw, by_client=by_client)
 
 
 class _Answer(msgspec.Struct, frozen=True):

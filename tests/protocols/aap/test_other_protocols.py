@@ -70,6 +70,16 @@ async def test_a_question_is_answered_by_text_or_json(
     assert [each["toolCallId"] for each in results] == [asked.calls[0].id]
 
 
+@requirement("aap:meeting:question-by-json")
+async def test_options_chosen_by_their_index_reach_the_model_as_labels(aap_client: AapClient) -> None:
+    session = await aap_client.create()
+    asked = await session.run(script({"ask": {"questions": QUESTIONS}}, {"say": "{result}"}))
+    turn = await session.run([result(asked.calls[0].id, json.dumps({"selections": {"0": [1]}}))])
+    labels = {"answers": [{"question": QUESTIONS[0]["question"], "labels": ["production"], "custom": None}]}
+    (stored,) = [message for message in await session.history() if message["role"] == "tool"]
+    assert json.loads(turn.text) == json.loads(stored["content"]) == labels
+
+
 @requirement("aap:meeting:question-granted")
 @pytest.mark.parametrize("reason", [None, "production, please"])
 @pytest.mark.parametrize(
