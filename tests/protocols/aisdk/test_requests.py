@@ -421,6 +421,9 @@ async def test_wrong_requests_are_refused_in_one_sentence(pages: Pages, chat: st
     for members in ({"id": chat}, {"id": "new-chat"}, {}):
         empty = await refused(400, "invalid_request", {"messages": [], **members})
         assert empty.body == b"messages: expected at least one message"
+    answer = {"id": "a1", "role": "assistant", "parts": []}
+    unnamed = await refused(400, "invalid_request", {"messages": [hello, answer]})
+    assert unnamed.body.startswith(b"id: the request continues a chat, and must have its id")
     await refused(413, "body_too_large", b" " * (16 * 1024 * 1024 + 1))
     for name, part in (("text", {"type": "text", "text": 7}), ("type", {"type": 7}), ("type", {})):
         reply = await refused(400, "invalid_request", {"id": chat, "messages": [{**hello, "parts": [part]}]})

@@ -69,6 +69,10 @@ class Chats:
         past = len(messages)
         while past and messages[past - 1].role == "user":
             past -= 1
+        if past == len(messages) and request.chat.id is None:  # transports that send no id until a page adds it
+            raise InvalidBody(
+                "the request continues a chat, and must have its id: see prepareSendMessagesRequest", "id"
+            )
         if past == len(messages):
             raise SessionNotFound("a chat begins with a message of the user")
         for place in range(past, len(messages)):
