@@ -55,7 +55,7 @@ async def test_a_tool_that_a_node_calls_itself_is_not_denied_because_nothing_sto
         is_first = not isinstance(state["messages"][-1], ToolMessage)
         return {"messages": calls(("pay", {"amount": 1})) if is_first else AIMessage("ok")}
 
-    def ask(_: MessagesState) -> dict[str, Any]:
+    def ask(state: MessagesState) -> dict[str, Any]:
         interrupt("Which account?")
         return {}
 
