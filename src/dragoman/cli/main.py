@@ -4,7 +4,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -331,23 +331,25 @@ def keys() -> None:
     """Create, list, limit and revoke API keys, whether a server is running or not."""
 
 
+def _token_budgets(default: int | None) -> Callable[[F], F]:
+    """The options for the token budgets of a key."""
+
+    def add(command: F) -> F:
+        for period in ("month", "day"):
+            text = f"tokens that its runs may use in a {period} (UTC); 0 for no limit"
+            option = click.option(f"--tokens-per-{period}", type=click.IntRange(min=0), default=default, help=text)
+            command = option(command)
+        return command
+
+    return add
+
+
 @keys.command("create")
 @click.option("--name", required=True, help="what the key is for")
 @click.option("--user", default="local", show_default=True, help="user whose sessions the key gives access to")
 @click.option("--scopes", default="use", show_default=True, help="read, use (includes read) or admin (includes both)")
 @click.option("--expires", metavar="DAYS|DATE", help="number of days, or a date such as 2027-01-31  [never]")
-@click.option(
-    "--tokens-per-day",
-    type=click.IntRange(min=0),
-    default=0,
-    help="tokens that its runs may use in a day (UTC); 0 for no limit",
-)
-@click.option(
-    "--tokens-per-month",
-    type=click.IntRange(min=0),
-    default=0,
-    help="tokens that its runs may use in a month (UTC); 0 for no limit",
-)
+@_token_budgets(default=0)
 @settings_flags("data", "database")
 def keys_create(
     name: str,
@@ -410,14 +412,7 @@ def keys_revoke(which: str, **flags: FlagValue) -> None:
 
 @keys.command("limit")
 @click.argument("which")
-@click.option(
-    "--tokens-per-day", type=click.IntRange(min=0), help="tokens that its runs may use in a day (UTC); 0 for no limit"
-)
-@click.option(
-    "--tokens-per-month",
-    type=click.IntRange(min=0),
-    help="tokens that its runs may use in a month (UTC); 0 for no limit",
-)
+@_token_budgets(default=None)
 @settings_flags("data", "database")
 def keys_limit(which: str, tokens_per_day: int | None, tokens_per_month: int | None, **flags: FlagValue) -> None:
     """Change the token budgets of a key. WHICH is its ID, its masked form, its name, or the key itself.

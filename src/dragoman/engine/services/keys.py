@@ -46,6 +46,7 @@ MAX_NAME_CHARS = 200
 log = structlog.get_logger(__name__)
 
 
+# Large: the stored keys, their cache and what is not stored yet change together.
 class KeyRing:
     """All keys, cached by their digests; the store is authoritative.
 

@@ -47,6 +47,7 @@ MAX_LEADING_ANSWERS = 400
 """How many events at the beginning of a run are searched for answers."""
 
 
+# Large: one method for each question about the past that a protocol or an agent asks.
 class History:
     """Reads the history of sessions that are in memory.
 
