@@ -304,7 +304,8 @@ class History:
 
         It is that event, or the first of the results before it: those of the calls that the run's message closed.
         """
-        first_seq, run_id = started_seq, None
+        first_seq = started_seq
+        run_id: RunId | None = None
         async for page in self.newest_events(session, started_seq + 1):
             for logged in reversed(page):
                 if logged.seq == started_seq:
