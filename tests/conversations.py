@@ -586,7 +586,9 @@ CONVERSATIONS = (
             HELLO,
             Crash(
                 Prompt(
-                    script({"say": "first. "}, {"step": True}, {"say": "counting "}, {"wait_ms": 500}, {"say": "done"})
+                    script(
+                        {"say": "first. "}, {"step": True}, {"say": "counting "}, {"wait_ms": 2_000}, {"say": "done"}
+                    )
                 ),
                 "first. counting ",
                 (ObservedText("first. counting counting done"),),

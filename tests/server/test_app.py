@@ -200,7 +200,7 @@ async def test_readiness_and_metrics_show_runs_that_wait_for_an_agent(tmp_path: 
 
 async def test_an_open_stream_ends_when_its_key_is_revoked_and_the_run_continues(app_server: AppServer) -> None:
     session = await app_server.aap_client("alice_phone").create()
-    script = {"script": [{"say": "before "}, {"wait_ms": 300}, {"say": "after"}]}
+    script = {"script": [{"say": "before "}, {"wait_ms": 2_000}, {"say": "after"}]}
     turn = await session.open(json.dumps(script))
     watch = await session.as_client(app_server.aap_client("alice_phone")).watch()
     other = await session.as_client(app_server.aap_client("alice")).watch()

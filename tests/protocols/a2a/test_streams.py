@@ -87,7 +87,7 @@ async def test_streams_joined_and_resumed_at_any_event_add_up_to_the_whole(alice
 async def test_a_stream_is_resumed_over_a_restart_and_the_cut_step_is_marked(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         alice = A2aClient(server.connection, server.key("alice"))
-        text = script({"say": "first. "}, {"step": True}, {"say": "counting "}, {"wait_ms": 300}, {"say": "done"})
+        text = script({"say": "first. "}, {"step": True}, {"say": "counting "}, {"wait_ms": 2_000}, {"say": "done"})
         before = await alice.open(text)
         await before.until_text("counting ")
         await server.restart()

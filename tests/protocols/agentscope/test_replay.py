@@ -234,7 +234,7 @@ async def test_a_stopping_server_ends_a_stream_and_sends_the_rest_after_a_restar
 ) -> None:
     async with open_app_server() as server:
         alice = AgentScopeClient(server.connection, server.key("alice"))
-        steps = script({"say": "one"}, {"step": True}, {"wait_ms": 200}, {"say": "two"})
+        steps = script({"say": "one"}, {"step": True}, {"wait_ms": 2_000}, {"say": "two"})
         running = await alice.stream(request_body(steps))
         await running.wait_for_text("one")
         await server.restart()
@@ -254,7 +254,7 @@ async def test_a_client_that_waits_for_the_response_learns_that_the_run_continue
     async with open_app_server() as server:
         alice = AgentScopeClient(server.connection, server.key("alice"))
         body = request_body(
-            script({"say": "one"}, {"step": True}, {"wait_ms": 300}, {"say": "two"}), id="r-1", stream=False
+            script({"say": "one"}, {"step": True}, {"wait_ms": 2_000}, {"say": "two"}), id="r-1", stream=False
         )
         waiting = asyncio.ensure_future(alice.request("POST", "/process", body, headers={"accept": "application/json"}))
         await alice.wait_until_started("r-1")

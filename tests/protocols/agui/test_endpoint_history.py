@@ -157,7 +157,7 @@ async def test_a_message_whose_run_failed_can_be_retried(endpoint: Endpoint, wor
 
 @requirement("ag-ui-b:branch:join")
 async def test_a_retry_while_the_run_continues_joins_it(app_server: AppServer, endpoint: Endpoint) -> None:
-    body = an_input(script({"say": "so far "}, {"wait_ms": 400}, {"say": "and on"}))
+    body = an_input(script({"say": "so far "}, {"wait_ms": 2_000}, {"say": "and on"}))
     stream = await endpoint.open("POST", endpoint.agent, body, headers={"x-run-on-disconnect": "continue"})
     received = b""
     while b"so far " not in received:

@@ -343,7 +343,7 @@ async def test_a_stopping_server_ends_the_stream_with_an_error_and_the_run_conti
 ) -> None:
     async with open_app_server() as server:
         endpoint = Endpoint(server.connection, server.key("alice"))
-        body = an_input(script({"say": "before "}, {"step": True}, {"wait_ms": 300}, {"say": "after"}))
+        body = an_input(script({"say": "before "}, {"step": True}, {"wait_ms": 2_000}, {"say": "after"}))
         reading = await started(endpoint, body)
         await server.stop()
         *_, last = await reading.read_to_end()

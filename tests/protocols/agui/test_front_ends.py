@@ -245,7 +245,7 @@ async def test_an_answer_that_a_crash_cut_off_is_marked_after_a_reload(driver: O
     async with server_process(tmp_path) as server:
         before = FrontEnds(driver, server)
         page = await before.open("assistant-ui", thread)
-        running = page.begin(script(TWO_WORDS, {"wait_ms": 700}, {"say": "and on"}))
+        running = page.begin(script(TWO_WORDS, {"wait_ms": 2_000}, {"say": "and on"}))
         await page.wait_for_text("w0 w1 ")
         await server.crash()
         await running

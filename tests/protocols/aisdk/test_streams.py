@@ -168,7 +168,7 @@ async def test_a_turn_survives_the_death_of_its_server(tmp_path: Any) -> None:
     server = ServerProcess(tmp_path / "data")
     await server.start()
     try:
-        chat, text = "crash", script({"say": "Before. "}, {"wait_ms": 700}, {"say": "After."})
+        chat, text = "crash", script({"say": "Before. "}, {"wait_ms": 2_000}, {"say": "After."})
         pages = Pages(server.connection, server.key("alice"))
         posted = await pages.open("POST", "", {"id": chat, "messages": [user(text, "u1")]})
         head = b""

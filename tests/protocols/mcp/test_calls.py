@@ -82,7 +82,7 @@ async def test_a_long_call_is_answered_in_time_and_an_empty_message_waits_for_th
     async with running_server(tmp_path, mcp_answer_within_s=0.05) as server:
         alice = McpClient(server.connection, server.key("alice"))
         await alice.initialize()
-        early = await alice.call(script({"say": "one "}, {"step": True}, {"wait_ms": 300}, {"say": "two"}))
+        early = await alice.call(script({"say": "one "}, {"step": True}, {"wait_ms": 2_000}, {"say": "two"}))
         session_id = early["structuredContent"]["session_id"]
         assert (early["structuredContent"]["status"], early["structuredContent"]["text"]) == ("working", "one ")
         assert "empty message" in early["content"][1]["text"]
@@ -179,7 +179,7 @@ async def test_an_event_that_is_not_the_callers_cannot_be_resumed(app_server: Ap
 
 @requirement("mcp:resume:restart", "mcp:resources:read")
 async def test_a_call_survives_a_server_that_is_killed(tmp_path: Path) -> None:
-    counting = script({"say": "one"}, {"step": True}, {"say": "two "}, {"wait_ms": 700}, {"say": "three"})
+    counting = script({"say": "one"}, {"step": True}, {"say": "two "}, {"wait_ms": 2_000}, {"say": "three"})
     async with server_process(tmp_path) as server:
         alice = McpClient(server.connection, server.key("alice"))
         await alice.initialize()

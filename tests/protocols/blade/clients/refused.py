@@ -26,7 +26,7 @@ async def main() -> None:
     texts, second = [], None
     try:
         session = (await client.create_session()).id
-        async for event in client.chat(session, script({"say": "one"}, {"wait_ms": 500}, {"say": "two"})):
+        async for event in client.chat(session, script({"say": "one"}, {"wait_ms": 2_000}, {"say": "two"})):
             if event.kind == "turn:patch" and second is None:
                 second = asyncio.create_task(second_message(client, session))
             if event.kind == "turn:end":

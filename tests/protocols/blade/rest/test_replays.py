@@ -208,7 +208,7 @@ async def test_a_replay_takes_no_whatif_and_no_schema(alice: RestClient) -> None
 
 @requirement("blade:replay:pace")
 async def test_a_replay_can_be_hurried_and_stopped_while_it_plays(alice: RestClient) -> None:
-    slow = script({"say": "first"}, {"wait_ms": 300}, {"say": " last"})
+    slow = script({"say": "first"}, {"wait_ms": 2_000}, {"say": " last"})
     replay = await replay_of(alice, await recorded(alice, slow), speed=1)
     async with socket_client(alice.url, alice.key) as socket:
         reply = await socket.call("chat:send", {"session_id": replay, "message": slow})
