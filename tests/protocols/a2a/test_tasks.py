@@ -49,6 +49,15 @@ async def test_a_message_begins_a_task_whose_answer_is_an_artifact(alice: A2aCli
     assert await alice.get(task_id.upper(), historyLength=1) == task
 
 
+@requirement("a2a:task:history")
+@ALL_DIALECTS
+async def test_a_message_without_text_is_a_part_without_text(app_server: AppServer, dialect: Dialect) -> None:
+    """A message has at least one part: the official SDK for Python takes one without for invalid."""
+    alice = A2aClient(app_server.connection, app_server.key("alice"), dialect=dialect)
+    ((part,),) = [each["parts"] for each in (await alice.send(""))["history"]]
+    assert part["text"] == ""
+
+
 @requirement("a2a:send:task")
 async def test_version_0_3_has_the_same_task_with_its_own_names(app_server: AppServer, alice: A2aClient) -> None:
     old = A2aClient(app_server.connection, app_server.key("alice"), dialect="old")

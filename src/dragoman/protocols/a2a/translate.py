@@ -409,10 +409,11 @@ class TaskFold:
         if message.id in self._messages:  # it was queued, and enters the history now
             return
         content = (core.Text(message.content),) if isinstance(message.content, str) else message.content
+        parts = tuple(part for block in content for part in _parts_of(block))
         self._messages[message.id] = wire.Message(
             message_id=message.client_id or message.id,
             role="ROLE_USER",
-            parts=tuple(part for block in content for part in _parts_of(block)),
+            parts=parts or (text_part(""),),
             context_id=self.context_id,
             task_id=self.task_id,
             metadata=message.metadata if isinstance(message.metadata, dict) else {},
