@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dragoman.core.admission import is_busy
 from dragoman.core.branches import BranchPoint
 from dragoman.core.content import InputBlock, UserMessage, text_of
-from dragoman.core.events import Branched, LoggedEvent, MessageAdded
+from dragoman.core.events import Branched, LoggedEvent, MessageAdded, StopReason
 from dragoman.core.ids import ROOT
 from dragoman.core.ranges import Ranges, newest_outside
 from dragoman.core.session import SessionState
@@ -106,15 +106,27 @@ def place(sent: Sequence[SentMessage], history: StoredHistory) -> Placement:
     last, new = _compare(sent, history)
     if new:
         return Placement([each.id for each in new], _branch_point(sent, history, last))
-    if last is None or not (sent[-1].is_user or (history.is_newest(last) and has_failed(history.state))):
+    if last is None or not (sent[-1].is_user or (history.is_newest(last) and _is_retry(sent[-1], history))):
         return Placement()
     return Placement(branch=_before(last), again=last)
 
 
-def has_failed(state: SessionState) -> bool:
-    """Whether the active branch ends with a run that failed or was stopped."""
-    is_over = not is_busy(state) and state.last_stop in FAILED_STOPS
-    return is_over and not any(True for _ in state.waiting_calls()) and state.is_visible(state.last_run_seq + 1)
+def _is_retry(end: SentMessage, history: StoredHistory) -> bool:
+    """Whether a history that ends in what the agent had said is sent again because its run did not succeed."""
+    if failed_stop(history.state) is None:
+        return False
+    # The result of a client's tool may still arrive when the user has stopped the run that waited for it.
+    return history.state.last_stop in FAILED_STOPS or end.id in history.known
+
+
+def failed_stop(state: SessionState) -> StopReason | None:
+    """Why the active branch has no answer: its last run failed or was stopped, also while calls waited; or None."""
+    is_over = not is_busy(state) and not any(True for _ in state.waiting_calls())
+    if not is_over or not state.is_visible(state.last_run_seq + 1):
+        return None
+    if state.last_stop == "tool_use":  # its calls were cancelled, and nothing has followed
+        return "cancelled"
+    return state.last_stop if state.last_stop in FAILED_STOPS else None
 
 
 # --- what has to be read ----------------------------------------------------------------------------------------------

@@ -221,6 +221,24 @@ async def test_a_client_that_stopped_a_run_can_ask_again(client_factory: ClientF
 
 
 @both
+@requirement("ag-ui-b:branch:retry", "ag-ui-b:hydrate:failed")
+@pytest.mark.parametrize("text", [STAMP, PAINT_BLUE])
+async def test_a_client_that_returns_asks_again_what_was_stopped_while_it_waited(
+    client_factory: ClientFactory, text: str
+) -> None:
+    first = await client_factory.open()
+    check(await first.send_and_run(text, tools=[PAINT]))
+    await client_factory.endpoint.request("POST", f"rehearsal/stop/{first.thread}", {})
+    second = await client_factory.open(first.thread)
+    hydrated = check(await second.run())
+    assert hydrated.finished is not None
+    assert hydrated.finished["metadata"] == {"dragoman": {"stopReason": "cancelled"}}
+    again = check(await second.run(tools=[PAINT]))
+    assert "TOOL_CALL_START" in again.types
+    assert [each["role"] for each in again.messages] == ["user", "assistant"]  # the one that was stopped is gone
+
+
+@both
 @requirement("ag-ui-b:branch:join")
 async def test_a_client_that_retries_while_its_run_continues_joins_it(client_factory: ClientFactory) -> None:
     agent = await client_factory.open(headers={"x-run-on-disconnect": "continue"})

@@ -162,6 +162,21 @@ def test_a_message_whose_run_failed_is_asked_again_with_or_without_what_the_run_
         assert (texts(decision), decision.branch) == (["first"], BranchPoint(thread.known["u1"]))
 
 
+@requirement("ag-ui-b:branch:retry")
+def test_a_message_whose_run_was_stopped_while_a_call_waited_is_asked_again_but_not_by_a_late_result() -> None:
+    thread = Thread().say("first", "u1", "tool_use", a_call("client"))
+    cancelled = ToolMessage(id=MessageId("r1"), call_id=CallId("call"), name="tool", content="cancelled", is_error=True)
+    thread.write(CallSettled(result=cancelled, outcome="cancelled"))
+    thread.known |= {"step": len(thread.log) - 3, "r1": len(thread.log)}
+    calling = {**ANSWER, "id": "step"}
+    result = {"id": "r1", "role": "tool", "toolCallId": "call", "content": "cancelled"}
+    for messages in ([calling], [calling, result]):  # before and after a reload
+        decision = thread.decide(user("first", "u1"), *messages)
+        assert (texts(decision), decision.branch) == (["first"], BranchPoint(thread.known["u1"]))
+    late = {**result, "id": "of the client", "content": "it is blue"}
+    assert thread.decide(user("first", "u1"), calling, late) == ShowSnapshot()
+
+
 @requirement("ag-ui-b:branch:shorter")
 def test_a_new_message_after_a_shorter_history_branches_there() -> None:
     thread = Thread().say("first", "u1").say("second", "u2")

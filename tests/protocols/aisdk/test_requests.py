@@ -70,6 +70,15 @@ async def test_what_of_a_resent_history_is_new(pages: Pages, chat: str) -> None:
     assert (named.text, len(await pages.history(chat))) == ("You said: four", 7), "a named message is asked again"
 
 
+@requirement("ai-sdk:send:failed")
+async def test_a_message_that_was_stopped_while_its_call_waited_is_asked_again(pages: Pages, chat: str) -> None:
+    asking = user(script(call("stamp", text="x")), "u1")
+    waiting = await pages.post(chat, asking)
+    assert (await pages.post(chat, asking)).body == waiting.body, "a retry gets its run again"
+    assert (await pages.request("POST", f"/{chat}/stop")).json == {"stopped": True}
+    assert (await pages.post(chat, asking)).headers["x-workflow-run-id"] != waiting.headers["x-workflow-run-id"]
+
+
 @requirement("ai-sdk:edit:branch", "ai-sdk:regenerate:depth", "ai-sdk:ids:shown")
 async def test_edits_and_new_answers_at_any_depth_keep_the_ids_that_pages_hold(pages: Pages, chat: str) -> None:
     for number in (1, 2, 3):

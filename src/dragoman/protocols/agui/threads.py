@@ -21,7 +21,7 @@ from dragoman.core.ids import RunId, parse_session_id
 from dragoman.core.inputs import Create, DisconnectPolicy
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import InvalidCursor, SessionNotFound
-from dragoman.core.resent_history import answered_length, has_failed
+from dragoman.core.resent_history import answered_length, failed_stop
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import shared_state_in
 from dragoman.core.stream import Cursor, cursor_of
@@ -235,8 +235,8 @@ class Threads:
         """A stream that runs nothing: it starts, shows the snapshots, and ends with what the thread waits for."""
         thread_id, run_id = request.run.thread_id, request.run.run_id
         outcome, metadata = outcome_of(() if is_busy(session.state) else session.state.waiting_calls())
-        if snapshots and has_failed(session.state):
-            metadata = metadata_of(stopReason=session.state.last_stop)
+        if snapshots and (reason := failed_stop(session.state)) is not None:
+            metadata = metadata_of(stopReason=reason)
         if unknown_interrupts:
             metadata = metadata_of(unknownInterrupts=unknown_interrupts)
         events: list[agui_events.Event] = [

@@ -26,7 +26,7 @@ from dragoman.core.ids import ROOT, CallId, RunId
 from dragoman.core.inputs import DisconnectPolicy, UserInput
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import SessionBusy
-from dragoman.core.resent_history import SentMessage, has_failed
+from dragoman.core.resent_history import SentMessage, failed_stop
 from dragoman.core.turns import Turn
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
@@ -116,7 +116,8 @@ class Decisions:
         is_running = state.run is not None and await self._is_in_newest_turn(session, row.first_seq)
         if not is_running:
             is_named = request.chat.message_id == last.id
-            if is_named or (has_failed(state) and await self._is_in_newest_turn(session, row.first_seq)):
+            has_failed = failed_stop(state) is not None
+            if is_named or (has_failed and await self._is_in_newest_turn(session, row.first_seq)):
                 return _ask_again(known)
         return StreamRun(row.run_id, row.first_seq)
 
