@@ -110,8 +110,7 @@ class CallFrames:
         """The stream is closed."""
         self._timer.stop()
         self._nudge = _do_nothing
-        if self._skipped is not None:
-            self._skipped.cancel()
+        self._forget_skipped()
 
     # --- frames ---------------------------------------------------------------------------------------------------
 
@@ -166,11 +165,17 @@ class CallFrames:
             return b""
         self._next_progress_at = now + PROGRESS_INTERVAL_S
         self._extra = b""
+        self._forget_skipped()
         return self._progress_frame(cursor)
+
+    def _forget_skipped(self) -> None:
+        if self._skipped is not None:
+            self._skipped.cancel()
+            self._skipped = None
 
     def _send_skipped(self, cursor: Cursor) -> None:
         self._skipped = None
-        if self._turn.phase == "running" and not self.is_over and self._clock() >= self._next_progress_at:
+        if self._turn.phase == "running" and not self.is_over:
             self._next_progress_at = self._clock() + PROGRESS_INTERVAL_S
             self._extra = self._progress_frame(cursor)
             self._nudge()
