@@ -18,6 +18,7 @@ MAX_TOKEN_CHARS = 16 * 1024
 MAX_USER_CHARS = 200
 _TOKEN_TYPES = ("jwt", "at+jwt", "application/at+jwt")
 """Values of the header `typ`. Others are not for access, such as `logout+jwt` and `dpop+jwt`."""
+_UNKNOWN_KEY = "the token is signed with a key that its issuer does not publish"
 _OPTIONS = {
     "require": ["exp", "iss", "aud"],
     "verify_exp": False,  # by the server's clock, below
@@ -49,10 +50,6 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
     leeway_s: float = 30.0
 
 
-class _WrongSignature(InvalidToken):
-    """The signature does not fit the key."""
-
-
 class TokenService:
     """Verifies the tokens of one issuer; a `TokenVerifier`."""
 
@@ -77,18 +74,19 @@ class TokenService:
             raise InvalidToken("the token is of a type that is not for access")
         key_id = header.get("kid")
         key = await self._issuer.signing_key(key_id)
-        try:
-            claims = self._decode(token, key, algorithm)
-        except _WrongSignature:
-            key = await self._issuer.replacement(key_id, key or {})
-            if key is None:
-                raise
-            claims = self._decode(token, key, algorithm)
+        if key is None:
+            raise InvalidToken(_UNKNOWN_KEY)
+        claims = self._decode(token, key, algorithm)
+        if claims is None and (replacement := await self._issuer.replacement(key_id, key)) is not None:
+            claims = self._decode(token, replacement, algorithm)
+        if claims is None:
+            raise InvalidToken("the token's signature is not valid")
         return self._principal(claims)
 
-    def _decode(self, token: str, key: Mapping[str, Any] | None, algorithm: str) -> Mapping[str, Json]:
-        if key is None or key.get("alg", algorithm) != algorithm:
-            raise InvalidToken("the token is signed with a key that its issuer does not publish")
+    def _decode(self, token: str, key: Mapping[str, Any], algorithm: str) -> Mapping[str, Json] | None:
+        """The token's claims; None if its signature does not fit the key."""
+        if key.get("alg", algorithm) != algorithm:
+            raise InvalidToken(_UNKNOWN_KEY)
         try:
             public_key = jwt.PyJWK(dict(key), algorithm)
             claims: dict[str, Json] = jwt.decode(
@@ -108,8 +106,8 @@ class TokenService:
             raise InvalidToken(f"the token is of another issuer; expected {self._issuer.url}") from error
         except jwt.MissingRequiredClaimError as error:
             raise InvalidToken(f"the token lacks the claim {error.claim!r}", is_genuine=True) from error
-        except (jwt.PyJWTError, ValueError, TypeError) as error:
-            raise _WrongSignature("the token's signature is not valid") from error
+        except (jwt.PyJWTError, ValueError, TypeError):
+            return None
         return claims
 
     def _principal(self, claims: Mapping[str, Json]) -> Principal:
