@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.test_project_rules import PROJECT_ROOT, python_files, text_of
 
 PROCESS_WIDE = {
+    "adapters/openai_agents_mcp.py": "a lock for each MCP server, an object that a file of agents makes once",
     "agents/worker_threads.py": "threads, counted for each event loop",
     "engine/instrumentation/metrics.py": "the metrics of a process, as Prometheus collects them",
     "protocols/aap/translate.py": "a cache of one frame",

@@ -41,8 +41,8 @@ def test_no_file_is_ever_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(commands, ["init"]).exit_code == 0
     files = {path: path.read_text() for path in tmp_path.iterdir()}
-    for file in ("app.py", "app.txt", "my-app.py"):
-        assert CliRunner().invoke(commands, ["init", file]).exit_code == 1
+    for file, code in {"app.py": 1, "app.txt": 2, "my-app.py": 2}.items():
+        assert CliRunner().invoke(commands, ["init", file]).exit_code == code
     again = "app.py already exists. Name another file, or serve this one with: "
     assert CliRunner().invoke(commands, ["init"]).output.startswith(f"dragoman: {again}")
     (tmp_path / "app.py").unlink()

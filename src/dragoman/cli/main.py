@@ -16,7 +16,7 @@ import click
 from dragoman.cli.database_commands import backup, check, compact, copy, migrate, restore
 from dragoman.cli.help import ProgramGroup, SettingsCommand
 from dragoman.cli.options import CliError, CliUsageError, F, FlagValue, load_settings, settings_flags
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings import Settings, SettingsError, UnusableData
 from dragoman.settings_loading import format_settings
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
     try:
         check_database_address(loaded.settings)
         run(loaded.settings, os.environ)
-    except CannotStart as error:
+    except (CannotStart, UnusableData) as error:
         raise CliError(str(error)) from error
 
 

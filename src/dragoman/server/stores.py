@@ -18,7 +18,7 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.instrumentation.unreadable import report_unreadable
 from dragoman.ports.blobs import BlobStore
 from dragoman.ports.stores import DatabaseAdapter, StoreAdapter, Stores
-from dragoman.settings import BUNDLED_DATABASE, Settings, SettingsError
+from dragoman.settings import BUNDLED_DATABASE, Settings, SettingsError, UnusableData
 from dragoman.stores.encryption import load_or_create_key
 from dragoman.stores.folder_blobs import FolderBlobs
 from dragoman.stores.postgres import bundled
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 def postgres_adapter() -> DatabaseAdapter:
-    """PostgreSQL. Raises SettingsError if the driver is not installed."""
+    """PostgreSQL. Raises UnusableData if the driver is not installed."""
     with _requiring_driver("a PostgreSQL database", extra="postgres"):
         from dragoman.stores.postgres.adapter import PostgresAdapter
     return PostgresAdapter(report_unreadable)
@@ -217,7 +217,7 @@ def _requiring_driver(what: str, *, extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise SettingsError(
+        raise UnusableData(
             f"{what} is configured, but its driver is not installed: pip install 'dragoman[{extra}]', or in a checkout"
             f" make run EXTRAS={extra}"
         ) from error
