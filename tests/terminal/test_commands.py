@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from dragoman.cli.main import PROTOCOLS
 from dragoman.client import AsyncClient
 from dragoman.client.transports import ClientProtocol
@@ -39,6 +41,26 @@ async def test_sessions_are_a_table_in_a_terminal_and_lines_of_json_in_a_pipe(
     ]
     code, _, err = await in_pipe(tmp_path, "sessions", "export", "--output", "all.jsonl", *server)
     assert (code, err) == (1, "dragoman: all.jsonl already exists: name another file\n")
+
+
+@pytest.mark.parametrize("protocol", ["aap", "ag-ui", "openai"])
+async def test_a_conversation_that_does_not_exist_is_named_with_the_command_that_lists_them(
+    socket_server: SocketServer, tmp_path: Path, protocol: str
+) -> None:
+    server = (socket_server.connection.url, "--key", socket_server.key("bob"), "--protocol", protocol)
+    code, out, err = await in_pipe(tmp_path, "chat", *server, "--session", "nowhere", "-m", "hello")
+    assert (code, out) == (1, "")
+    assert err.endswith(": nowhere. `dragoman sessions list` shows your conversations and their IDs\n")
+
+
+@pytest.mark.parametrize("command", ["show", "export"])
+async def test_show_and_export_name_the_session_that_does_not_exist(
+    socket_server: SocketServer, tmp_path: Path, command: str
+) -> None:
+    server = ("--url", socket_server.connection.url, "--key", socket_server.key("bob"))
+    code, out, err = await in_pipe(tmp_path, "sessions", command, "nowhere", *server)
+    assert (code, out) == (1, "")
+    assert err.startswith("dragoman: there is no such session: nowhere. `dragoman sessions list` ")
 
 
 def test_the_command_line_lists_the_clients_protocols() -> None:

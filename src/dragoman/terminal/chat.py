@@ -29,6 +29,7 @@ from dragoman.terminal.formatting import image_line, pending_line, strip_control
 from dragoman.terminal.keyboard import Keyboard
 from dragoman.terminal.prompts import Prompter
 from dragoman.terminal.screen import Screen
+from dragoman.terminal.server_target import CommandError
 
 HELP = """\
 Your input is sent to the agent. Lines that begin with a slash are commands:
@@ -102,7 +103,7 @@ class Chat:
             "/new": self._start_new_session,
         }
         if selection.session:
-            self.session = client.open(selection.session, agent=selection.agent)
+            self.session = open_session(client, selection.session, agent=selection.agent)
             self._agent = self.session.agent or selection.agent
 
     @property
@@ -364,6 +365,15 @@ def unquote_path(path: str) -> str:
     if len(path) > 1 and path[0] == path[-1] and path[0] in "'\"":
         return path[1:-1]
     return path.replace("\\ ", " ")
+
+
+def open_session(client: Client, session_id: str, agent: str = "") -> Session:
+    """Open the session that the user named. If there is none, the CommandError says how to find the right ID."""
+    try:
+        return client.open(session_id, agent=agent)
+    except NotFound as error:
+        advice = "`dragoman sessions list` shows your conversations and their IDs"
+        raise CommandError(f"{describe_error(error)}: {strip_control_characters(session_id)}. {advice}") from error
 
 
 def describe_error(error: ClientError) -> str:

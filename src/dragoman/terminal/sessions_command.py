@@ -11,7 +11,7 @@ import msgspec
 
 from dragoman.client import Client, ClientError, Message, SessionInfo, Unsupported
 from dragoman.client.transports import ClientProtocol
-from dragoman.terminal.chat import describe_error
+from dragoman.terminal.chat import describe_error, open_session
 from dragoman.terminal.formatting import pending_line, strip_control_characters
 from dragoman.terminal.screen import Screen
 from dragoman.terminal.server_target import CommandError, check_reachable
@@ -63,7 +63,7 @@ def list_sessions(client: Client, limit: int | None) -> None:
 
 def show_session(client: Client, session_id: str, screen: Screen) -> None:
     """Show a session's messages and what it is waiting for."""
-    session = client.open(session_id)
+    session = open_session(client, session_id)
     info, messages = session.info(), session.history()
     if not sys.stdout.isatty():
         _write_json(SessionExport(session=info, messages=messages))
@@ -98,7 +98,7 @@ def export_sessions(client: Client, ids: Sequence[str], output: Path | None) -> 
 def _export(client: Client, ids: Iterable[str], write: Callable[[SessionExport], object]) -> None:
     with show_progress("exported") as count:
         for number, each in enumerate(ids, start=1):
-            session = client.open(each)
+            session = open_session(client, each)
             write(SessionExport(session=session.info(), messages=session.history()))
             count(number)
 
