@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("pydantic_ai", reason="Pydantic AI is not installed")
 
 from dragoman.server.loading import load
+from dragoman.terminal.first_agents import PYDANTIC_AI
 from tests.protocols.aap.client import enabled_tools
 from tests.protocols.agui.endpoint import an_input
 from tests.servers import running_socket_server
@@ -17,6 +18,22 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "pydantic_ai"
 
 def test_the_example_with_a_providers_model_is_recognized() -> None:
     assert [agent.spec.name for agent in load(str(EXAMPLES / "bank.py"))] == ["support"]
+
+
+async def test_an_agent_whose_provider_has_no_key_is_served_and_its_run_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    file = tmp_path / "app.py"
+    file.write_text(PYDANTIC_AI.app)  # what `dragoman init` writes
+    agents = load(str(file))
+    async with running_socket_server(
+        tmp_path / "data", agents=agents, rehearsal=False, agent_error_details=True
+    ) as server:
+        session = await ProtocolClients(server, "alice", agent="assistant").aap.create("assistant")
+        turn = await session.run("What is 20 + 22?", "delta")
+        assert turn.stop == "error"
+        assert b"OPENAI_API_KEY" in turn.raw
 
 
 async def test_the_example_is_served_on_every_protocol(tmp_path: Path) -> None:

@@ -99,8 +99,8 @@ class PydanticAIAgent(FrameworkAgent):
         """Learn the tools of all toolsets, also of MCP servers. Those that cannot be listed yet are not declared."""
         context = RunContext[Any](deps=None, model=cast(Any, None), usage=RunUsage())
         found = {tool.spec.name: tool for tool in self.spec.tools}
-        async with self._agent:
-            for toolset in self._agent.toolsets:
+        for toolset in self._agent.toolsets:
+            async with toolset:  # not the agent, which would open its model: that may lack its key until the first run
                 try:
                     tools = await toolset.get_tools(context)
                 except Exception:  # noqa: BLE001  # an author's function of the run's dependencies may raise anything
