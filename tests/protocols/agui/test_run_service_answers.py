@@ -18,6 +18,7 @@ from dragoman.protocols.agui.run_service.wire import (
 )
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
 from tests.protocols.agui.endpoint import Endpoint, an_input
+from tests.protocols.agui.endpoint_streams import open_call, resume, started
 from tests.protocols.agui.run_service import Frame, RunServiceClient, new_thread, problem, run_input, script
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory
@@ -271,12 +272,27 @@ async def test_a_call_that_a_new_message_closes_has_its_result_in_that_run(alice
 async def test_a_run_that_answers_over_the_standard_endpoint_is_found_by_its_id(alice: RunServiceClient) -> None:
     thread, endpoint = new_thread(), Endpoint(alice.connection, alice.key)
     (call_id,) = calls(await alice.play(thread, script(STAMP, {"say": "Then: {result}"})))
-    resume = [{"interruptId": call_id, "status": "resolved", "payload": {"approved": True}}]
-    await endpoint.run(an_input(thread=thread, messages=[], resume=resume, runId="r-2"))
+    answer = resume(call_id, {"approved": True})
+    await endpoint.run(an_input(thread=thread, messages=[], resume=[answer], runId="r-2"))
     assert text_of_frames(await alice.events(thread, "r-2")) == "Then: stamped x"
     assert (await alice.get(f"/runs/{thread}?runId=r-2")).json["status"] == "completed"
     assert (await alice.request("POST", f"/runs/{thread}/cancel?runId=r-2")).json["accepted"] is False
     assert (await alice.get(f"/runs/{thread}?runId=r-3")).status == 404
+
+
+@requirement("runs:events:run-filter", "runs:status:get", "runs:cancel:accepted")
+async def test_an_id_that_two_runs_of_the_standard_endpoint_have_means_the_newest(alice: RunServiceClient) -> None:
+    """As with CopilotKit, which answers with the id of the run that asked."""
+    thread, endpoint = new_thread(), Endpoint(alice.connection, alice.key)
+    body = an_input(script(STAMP, {"say": "Then: {result}"}, {"wait_ms": 600_000}), thread=thread, runId="r-1")
+    call_id = await open_call(endpoint, body)
+    assert (await alice.get(f"/runs/{thread}?runId=r-1")).json["status"] == "waiting"
+    answering = await started(endpoint, {**body, "resume": [resume(call_id, {"approved": True})]})
+    assert (await alice.get(f"/runs/{thread}?runId=r-1")).json["status"] == "running"
+    assert (await alice.request("POST", f"/runs/{thread}/cancel?runId=r-1")).json["accepted"] is True
+    await answering.read_to_end()
+    assert text_of_frames(await alice.events(thread, "r-1")) == "Then: stamped x"
+    assert (await alice.get(f"/runs/{thread}?runId=r-1")).json["status"] == "cancelled"
 
 
 @requirement("runs:tools:closed", "runs:submit:queue")

@@ -266,13 +266,16 @@ class RunHandlers(Handlers):
         return self._engine.session(principal_of(request).user, thread_of_path(request), reveals_foreign=True)
 
     async def _find_run(self, session: SessionView, thread: SessionId, name: str) -> RunLocation:
-        """A run by the id that its events show, which is its client's, or by its task's id. Raises RunNotFound."""
-        for key in (_key_name(thread, name), f"ag-ui:{session.state.session_id}:{name}"):
-            record = await self._engine.find_idempotency_record(session.state.owner, key)
-            row = await self._engine.find_run_of(record)
-            if row is not None:
-                return row
-        row = await find_run_in(self._engine, session, RunId(name))
+        """A run by the id that its events show, which is its client's, or by its task's id.
+
+        The id of a run of this service is that run. Of others that have the same id, as a run and the one with which
+        CopilotKit answers it, it is the newest.
+
+        Raises:
+            RunNotFound: there is none.
+        """
+        record = await self._engine.find_idempotency_record(session.state.owner, _key_name(thread, name))
+        row = await self._engine.find_run_of(record) or await find_run_in(self._engine, session, RunId(name))
         if row is None and (run_id := await self._engine.history.find_client_run(session, name)) is not None:
             row = await find_run_in(self._engine, session, run_id)
         if row is None:
