@@ -115,6 +115,17 @@ async def test_an_unknown_interrupt_is_ignored_and_reported_in_the_metadata(endp
     assert reply.events[0]["metadata"] == {"dragoman": {"unknownInterrupts": ["nothing"]}}
 
 
+@requirement("ag-ui-b:interrupts:unknown", "ag-ui-b:hydrate:failed")
+async def test_an_answer_to_a_call_that_was_stopped_says_so_and_runs_nothing(endpoint: Endpoint) -> None:
+    body = an_input(STAMP)
+    call_id = await open_call(endpoint, body)
+    await endpoint.request("POST", f"{endpoint.agent}/stop/{body['threadId']}", {})
+    reply = await endpoint.run({**body, "runId": "late", "resume": [resume(call_id, {"approved": True})]})
+    assert reply.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    assert reply.events[1]["messages"][-1]["content"] == "Tool call cancelled: the run was stopped"
+    assert reply.events[2]["metadata"] == {"dragoman": {"stopReason": "cancelled", "unknownInterrupts": [call_id]}}
+
+
 @requirement("ag-ui-b:interrupts:unknown", "ag-ui-b:interrupts:once")
 async def test_an_answer_to_another_call_leaves_the_open_interrupt_open(endpoint: Endpoint) -> None:
     body = an_input(STAMP)

@@ -235,10 +235,10 @@ class Threads:
         """A stream that runs nothing: it starts, shows the snapshots, and ends with what the thread waits for."""
         thread_id, run_id = request.run.thread_id, request.run.run_id
         outcome, metadata = outcome_of(() if is_busy(session.state) else session.state.waiting_calls())
-        if snapshots and (reason := failed_stop(session.state)) is not None:
-            metadata = metadata_of(stopReason=reason)
-        if unknown_interrupts:
-            metadata = metadata_of(unknownInterrupts=unknown_interrupts)
+        reason = failed_stop(session.state) if snapshots else None
+        remarks = {"stopReason": reason, "unknownInterrupts": unknown_interrupts}
+        if any(remarks.values()):
+            metadata = metadata_of(**{name: value for name, value in remarks.items() if value})
         events: list[agui_events.Event] = [
             agui_events.RunStarted(thread_id=thread_id, run_id=run_id, protocol_version=VERSION),
             *snapshots,
