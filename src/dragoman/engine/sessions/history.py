@@ -21,6 +21,7 @@ from dragoman.core.events import (
     LoggedEvent,
     MessageClosed,
     MessageOpened,
+    RunQueued,
     RunStarted,
     RunStopped,
 )
@@ -177,10 +178,10 @@ class History:
         return row if row is not None and row.owner == owner else None
 
     async def find_client_run(self, session: SessionView, client_run_id: str) -> RunId | None:
-        """The newest run that a client of any protocol calls so, if it has started. Reads the log until it is found."""
+        """The newest run that a client of any protocol calls so. Reads the log until it is found."""
         async for page in self.newest_events(session):
             for event in (logged.event for logged in reversed(page)):
-                if isinstance(event, RunStarted) and event.client_run_id == client_run_id:
+                if isinstance(event, RunStarted | RunQueued) and event.client_run_id == client_run_id:
                     return event.run_id
         return None
 
