@@ -331,6 +331,7 @@ class Application:
             access=access,
             keys=self.keys,
             clock=self._clock,
+            bus=self._bus.bus,
             memories=self.memories,
             profiles=self.profiles,
             schedules=self.schedules,

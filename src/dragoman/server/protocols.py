@@ -20,6 +20,7 @@ from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.shares import ShareService
 from dragoman.engine.services.uploads import Uploads
+from dragoman.ports.bus import Bus
 from dragoman.ports.environment import Clock
 from dragoman.ports.models import Transcriber
 from dragoman.protocols.kit import openapi
@@ -41,6 +42,7 @@ class ServerContext(NamedTuple):
     keys: KeyRing
     audit: AuditLog
     clock: Clock
+    bus: Bus
     memories: MemoryService
     profiles: ProfileService
     schedules: Scheduler
@@ -210,6 +212,7 @@ def mount_mcp(context: ServerContext) -> MountedProtocol | None:
             authorization=mcp_authorization(settings),
         ),
         load_keys(settings.folder / LINKS_KEY),
+        context.bus,
     )
     guarded = context.guard(app, "mcp")
     return MountedProtocol(

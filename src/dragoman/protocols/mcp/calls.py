@@ -44,7 +44,8 @@ from dragoman.protocols.kit.json_rpc import RequestId
 from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.errors import InvalidMessage, InvalidParams, is_for_model
-from dragoman.protocols.mcp.forms import answer_from, parse_form_id
+from dragoman.protocols.mcp.forms import answer_from, form_id, parse_form_id
+from dragoman.protocols.mcp.open_streams import OpenStreams
 from dragoman.protocols.mcp.options import McpOptions
 from dragoman.protocols.mcp.streams import AnsweredRequest, CallFrames
 from dragoman.protocols.mcp.tokens import EventPosition, parse_request_state, request_digest
@@ -68,14 +69,15 @@ class OpenAnswer(NamedTuple):
 class Calls:
     """The calls of an engine's agents."""
 
-    def __init__(self, engine: Engine, options: McpOptions, turns: Turns, streams: SessionStreams) -> None:
+    def __init__(
+        self, engine: Engine, options: McpOptions, turns: Turns, streams: SessionStreams, open_streams: OpenStreams
+    ) -> None:
         self._engine = engine
         self._options = options
         self._streams = streams
         self._turns = turns
         self._abandoned = AbandonedRuns(engine, PROTOCOL)
-        self._open: dict[CallFrames, tuple[str, RequestId]] = {}
-        """The open streams of this server, oldest first, with their sessions and requests."""
+        self._open = open_streams
 
     # --- beginning ------------------------------------------------------------------------------------------------
 
@@ -236,12 +238,12 @@ class Calls:
         summary = TurnSummary(turn.run_id)
         frames = CallFrames(turn.session, summary, answered, self._options, live_from=turn.live_from)
         if client.session:
-            self._open[frames] = (client.session, request.id)
+            self._open.add(frames, client.session, request.id)
 
         def on_close(has_left: bool) -> None:
             frames.release()
             release(has_left)
-            self._open.pop(frames, None)
+            self._open.remove(frames)
             is_given_up = has_left and client.is_new and not frames.is_over
             if is_given_up and turn.began is not None and self._options.on_disconnect == "cancel":
                 self._abandoned.stop(turn.session, turn.began)
@@ -291,19 +293,18 @@ class Calls:
                 return
             except (Invalid, Conflict):
                 meant = "leave"
-        for frames, (owner, _) in tuple(self._open.items()):
-            if owner == client.session and frames.open_form == message.id:
-                frames.ask_again() if meant == "again" else frames.leave_open()
+        form = form_id(session.state.session_id, call.call.call_id)
+        if meant == "again":
+            self._open.ask_again(client.session, form)
+        else:
+            self._open.leave_open(client.session, form)
 
     async def cancel(self, principal: Principal, client: wire.Client, request_id: Json) -> None:
         """Cancel the turn that a request of this session began. Nothing happens if there is none."""
         principal.require("use")
         if not isinstance(request_id, str | int):
             return
-        asked = (client.session, request_id)
-        frames = next((each for each, request in reversed(self._open.items()) if request == asked), None)
-        if frames is not None:
-            frames.end_silently()
+        self._open.end_silently(client.session, request_id)
         record = await self._engine.find_idempotency_record(principal.user, _key_name(client.session, request_id))
         row = await self._engine.find_run_of(record)
         if row is None:

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dragoman.core.content import JsonObject
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
+from dragoman.ports.bus import Bus
 from dragoman.protocols.kit.access import AccessControl
 from dragoman.protocols.kit.app import ProtocolApp, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_json_body
@@ -39,6 +40,7 @@ from dragoman.protocols.mcp.errors import (
     UnknownMethod,
     UnsupportedVersion,
 )
+from dragoman.protocols.mcp.open_streams import OpenStreams
 from dragoman.protocols.mcp.options import METADATA_PATH, Authorization, McpOptions
 from dragoman.protocols.mcp.resources import Resources
 from dragoman.protocols.mcp.tasks import Tasks
@@ -81,11 +83,20 @@ def app(
     access: AccessControl,
     options: McpOptions,
     keys: Sequence[bytes],
+    bus: Bus,
 ) -> ASGIApp:
-    """Return the protocol as an ASGI application at the root. `key` signs the ids of sessions."""
+    """Return the protocol as an ASGI application at the root.
+
+    Args:
+        engine: has the agents and their sessions.
+        access: authenticates callers.
+        options: the protocol's settings.
+        keys: the first one signs the ids of sessions.
+        bus: reaches the calls that other servers answer.
+    """
     turns = Turns(engine, options)
     streams = SessionStreams(engine, access.admit_stream)
-    calls, tasks = Calls(engine, options, turns, streams), Tasks(engine, options, turns)
+    calls, tasks = Calls(engine, options, turns, streams, OpenStreams(bus)), Tasks(engine, options, turns)
     handlers = _Handlers(engine, options, SessionTokens(keys), calls, tasks)
     write_error = partial(_write_error, options.authorization)
     protocol = ProtocolApp("mcp", handlers.routes(), errors.ERRORS, access, write_error=write_error)
