@@ -96,6 +96,7 @@ def test_results_stand_before_the_next_turn_of_their_loop_and_sub_agents_within_
 def test_what_is_left_out_is_reported() -> None:
     archive = turns(
         {"role": "system", "kind": "compaction"},
+        {"role": "user", "blocks": [{"type": "text", "content": "[image image/png 1 KB]", "attachment": {"size": 9}}]},
         {"role": "assistant", "blocks": [{"type": "plan_status"}], "tool_calls": [
             {"id": "a", "tool_name": "t", "status": "awaiting_answer"}
         ]},
@@ -103,6 +104,7 @@ def test_what_is_left_out_is_reported() -> None:
     assert warnings_of(archive) == [
         "summaries of earlier turns are not imported",
         "plans and changes of mode are not imported",
+        "images and files are not imported: each is named in its message",
         "calls that were still running are imported as interrupted",
     ]
     assert warnings_of(turns({"role": "user"})) == []

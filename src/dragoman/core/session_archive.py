@@ -90,6 +90,7 @@ class ArchivedBlock(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     content: Any = None
     tool_call_id: str | None = None
+    attachment: Any = None
 
 
 class ArchivedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,6 +232,9 @@ def warnings_of(turns: Sequence[ArchivedTurn]) -> list[str]:
         "summaries of earlier turns are not imported": any(turn.kind == "compaction" for turn in turns),
         "plans and changes of mode are not imported": any(
             block.type in ("plan_status", "mode_change") for turn in turns for block in turn.blocks
+        ),
+        "images and files are not imported: each is named in its message": any(
+            block.attachment for turn in turns for block in turn.blocks
         ),
         "calls that were still running are imported as interrupted": any(
             call.status in ("pending", "awaiting_answer") for turn in turns for call in _calls_of(turn)

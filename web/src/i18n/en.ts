@@ -221,7 +221,8 @@ export const en = {
     "chat.public-revoke": "Revoke",
     "chat.public-gone": "This link does not exist, has expired or was revoked.",
     "chat.export": "Export",
-    "chat.export-why": "Markdown is for reading, JSON for programs. An archive can be imported on another server.",
+    "chat.export-why":
+        "Markdown is for reading, JSON for programs. An archive, without images and files, can be imported on another server, over its REST API.",
     "chat.archive": "Archive (ZIP)",
     "chat.delete": "Delete",
     "chat.delete-confirm": "This permanently deletes “{title}” and all of its messages, on every protocol.",

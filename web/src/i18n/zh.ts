@@ -219,7 +219,7 @@ export const zh: Record<keyof typeof en, string> = {
     "chat.public-revoke": "撤销",
     "chat.public-gone": "此链接不存在、已过期或已被撤销。",
     "chat.export": "导出",
-    "chat.export-why": "Markdown 便于阅读，JSON 供程序使用。归档可以导入另一台服务器。",
+    "chat.export-why": "Markdown 便于阅读，JSON 供程序使用。归档不含图片和文件，可以通过 REST API 导入另一台服务器。",
     "chat.archive": "归档 (ZIP)",
     "chat.delete": "删除",
     "chat.delete-confirm": "将从所有协议中永久删除“{title}”及其全部消息。",
