@@ -18,7 +18,6 @@ MAX_TOKEN_CHARS = 16 * 1024
 MAX_USER_CHARS = 200
 _TOKEN_TYPES = ("jwt", "at+jwt", "application/at+jwt")
 """Values of the header `typ`. Others are not for access, such as `logout+jwt` and `dpop+jwt`."""
-_UNKNOWN_KEY = "the token is signed with a key that its issuer does not publish"
 _OPTIONS = {
     "require": ["exp", "iss", "aud"],
     "verify_exp": False,  # by the server's clock, below
@@ -75,7 +74,7 @@ class TokenService:
         key_id = header.get("kid")
         key = await self._issuer.signing_key(key_id)
         if key is None:
-            raise InvalidToken(_UNKNOWN_KEY)
+            raise InvalidToken("the token is signed with a key that its issuer does not publish")
         claims = self._decode(token, key, algorithm)
         if claims is None and (replacement := await self._issuer.replacement(key_id, key)) is not None:
             claims = self._decode(token, replacement, algorithm)
@@ -84,9 +83,9 @@ class TokenService:
         return self._principal(claims)
 
     def _decode(self, token: str, key: Mapping[str, Any], algorithm: str) -> Mapping[str, Json] | None:
-        """The token's claims; None if its signature does not fit the key."""
+        """The token's claims; None if its signature does not fit the key, or the key is for another algorithm."""
         if key.get("alg", algorithm) != algorithm:
-            raise InvalidToken(_UNKNOWN_KEY)
+            return None
         try:
             public_key = jwt.PyJWK(dict(key), algorithm)
             claims: dict[str, Json] = jwt.decode(
