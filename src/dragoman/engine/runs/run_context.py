@@ -70,8 +70,10 @@ _NO_DENIALS: frozenset[tuple[CallId, int]] = frozenset()
 
 
 class RequestedCall(NamedTuple):
-    """A call of the open step. `tool` came with the call; `recorded`: the agent runs it itself; `deniable`: see
-    `CallOpened`.
+    """A call of the open step.
+
+    `tool` came with the call. `recorded`: the agent runs it itself. `deniable`: it does not if the call is denied
+    before it begins.
     """
 
     call: Call

@@ -178,7 +178,10 @@ class History:
         return row if row is not None and row.owner == owner else None
 
     async def find_client_run(self, session: SessionView, client_run_id: str) -> RunId | None:
-        """The newest run that a client of any protocol calls so. Reads the log until it is found."""
+        """The newest run to which a client of any protocol gave this id; None if there is none.
+
+        Reads the log backwards, page by page, until the run is found: all of it for an unknown id.
+        """
         async for page in self.newest_events(session):
             for event in (logged.event for logged in reversed(page)):
                 if isinstance(event, RunStarted | RunQueued) and event.client_run_id == client_run_id:

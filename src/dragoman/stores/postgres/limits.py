@@ -13,9 +13,16 @@ _LOCK = statements("accounts")["lock_limit"]
 def has_room(
     connection: Connection, limit: int | None, what: str, count_sql: LiteralString, values: Mapping[str, object]
 ) -> bool:
-    """Whether fewer than `limit` rows are counted; None: there is no limit.
+    """Whether there are fewer than `limit` rows. Call it in the transaction that inserts the next one.
 
-    It remains so until the end of the transaction, because others who ask about `what` wait for it.
+    Until that transaction ends, other servers that ask about the same `what` wait, so the number holds.
+
+    Args:
+        connection: the connection of the transaction.
+        limit: the most rows that there may be; None for no limit.
+        what: what is limited, such as `keys of ann`; the name of the lock.
+        count_sql: the statement that counts the rows.
+        values: its parameters.
     """
     if limit is None:
         return True

@@ -268,8 +268,8 @@ class RunHandlers(Handlers):
     async def _find_run(self, session: SessionView, thread: SessionId, name: str) -> RunLocation:
         """A run by the id that its events show, which is its client's, or by its task's id.
 
-        The id of a run of this service is that run. Of others that have the same id, as a run and the one with which
-        CopilotKit answers it, it is the newest.
+        A run that this service started comes first. Of several others with the same id, such as a run and the answer
+        that CopilotKit sends under its id, the newest is returned.
 
         Raises:
             RunNotFound: there is none.
