@@ -242,3 +242,24 @@ def test_the_other_refusals_name_the_way_out() -> None:
         ),
         "remote brings its own runtime and cannot be served; serve the agent that it wraps",
     ]
+
+
+@pytest.mark.parametrize(
+    ("imports", "line"),
+    [
+        ("from pydantic_ai import Agent", "result = Agent('test').run_sync('hi')"),
+        ("from agents import Agent, Runner", "result = Runner.run_sync(Agent(name='Assistant'), 'hi')"),
+    ],
+)
+async def test_a_file_that_runs_its_agent_while_it_is_loaded_is_told_where_that_belongs(
+    tmp_path: Path, imports: str, line: str
+) -> None:
+    pytest.importorskip(imports.split()[1], reason="the framework is not installed")
+    file = tmp_path / "hello.py"
+    file.write_text(f"{imports}\n{line}\n")
+    with pytest.raises(LoadError) as refused:
+        load(str(file))
+    assert str(refused.value).startswith(f"{file}: line 2: RuntimeError: ")
+    assert str(refused.value).endswith(
+        ". The server only loads the file: what runs an agent belongs below `if __name__ == '__main__'`"
+    )

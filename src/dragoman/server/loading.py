@@ -189,8 +189,17 @@ def _describe_error(error: BaseException, path: Path) -> str:
     text = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    hint = _install_hint(error) if isinstance(error, ModuleNotFoundError) else ""
+    hint = _hint(error, text)
     return f"line {line}: {text}{hint}" if line is not None else f"{text}{hint}"
+
+
+def _hint(error: BaseException, text: str) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return _install_hint(error)
+    if isinstance(error, RuntimeError) and "event loop" in text:  # of `run_sync` and `asyncio.run`
+        stop = "" if text.endswith(".") else "."
+        return f"{stop} The server only loads the file: what runs an agent belongs below `if __name__ == '__main__'`"
+    return ""
 
 
 def _install_hint(error: ModuleNotFoundError) -> str:
