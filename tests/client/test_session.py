@@ -181,7 +181,7 @@ async def test_a_callback_that_returns_none_leaves_the_run_waiting_for_an_answer
     with pytest.raises(UnmatchedAnswer, match="Choice without a call_id must fit exactly one pending call, it fits 0"):
         await session.answer(Choice.of("a")).reply()
     with pytest.raises(UnmatchedAnswer, match=r"expected Allow\(\), Deny\(\), .*, got True"):
-        await session.answer(Allow()).reply()  # type: ignore[arg-type]  # valid as a callback's return value only
+        await session.answer(True).reply()  # type: ignore[arg-type]  # valid as a callback's return value only
     with pytest.raises(UnmatchedAnswer, match="no pending call has the id nothing"):
         await session.answer(Allow(call_id="nothing")).reply()
     assert (await session.answer(Allow()).reply()).text == "so: stamped x"
