@@ -1,7 +1,6 @@
 """The MCP servers of the OpenAI Agents SDK's agents: connected once, and again when a connection is lost."""
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -48,10 +47,14 @@ def forget_tools(agent: AnyAgent) -> None:
 
 
 async def _connect_if_lost(server: MCPServer, context: RunContextWrapper[Any], agent: AnyAgent) -> None:
-    with suppress(Exception):  # whatever the transport raises, the next attempt says why
+    try:
         await server.list_tools(context, agent)
+    except Exception as error:  # noqa: BLE001  # whatever the transport raises, the next attempt says why
+        if _is_timeout(error):
+            return
+    else:
         return  # it is another server, or another run has connected it
-    log.warning("MCP server is connected again", agent=agent.name, server=server.name)
+    log.warning("reconnecting to an MCP server", agent=agent.name, server=server.name)
     try:
         await server.cleanup()  # type: ignore[no-untyped-call]
         await server.connect()  # type: ignore[no-untyped-call]
