@@ -24,7 +24,8 @@ MAX_VALUES = 250_000
 MAX_QUOTES = 4 * MAX_VALUES
 """The quotes in that many members whose values are strings."""
 
-_STRING_OR_NUMBER = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
+_STRING_OR_NUMBER = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|-?[0-9][0-9.eE+-]*', re.DOTALL)
+"""A string that does not end counts as one: each quote in it would be tried otherwise, in quadratic time."""
 _MALFORMED = re.compile(r"JSON is malformed: (.*) \(byte ([0-9]+)\)")
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises; malformed UTF-8 and depth raise the last two."""
