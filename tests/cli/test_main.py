@@ -424,8 +424,12 @@ def test_a_users_profile_is_set_without_a_server(tmp_path: Path) -> None:
             2,
             "setting port (flag --port): expected an integer from 0 to 65535, got 'http'",
         ),
-        (("serve", "--time-zone", "Mars"), 2, "setting time_zone: expected an IANA time zone such as Europe/Berlin"),
-        (("serve", "--mcp-authorization"), 2, "setting mcp_authorization: needs oidc_issuer too"),
+        (
+            ("serve", "--port", "0", "--time-zone", "Mars"),
+            2,
+            "setting time_zone: expected an IANA time zone such as Europe/Berlin",
+        ),
+        (("serve", "--port", "0", "--mcp-authorization"), 2, "setting mcp_authorization: needs oidc_issuer too"),
         (("serve", "--prot", "1"), 2, "No such option '--prot'"),
         (
             ("serve", "--no-auth", "--host", "0.0.0.0"),
