@@ -135,6 +135,7 @@ def page_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.
     )
     for name, text in files.items():
         (tmp_path / name).write_text(text)
+        sys.modules.pop(name.removesuffix(".py"), None)  # other tests serve files of the same names
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     for name in files:

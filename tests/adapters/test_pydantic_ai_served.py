@@ -24,7 +24,7 @@ async def test_an_agent_whose_provider_has_no_key_is_served_and_its_run_says_wha
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    file = tmp_path / "app.py"
+    file = tmp_path / "without_key.py"
     file.write_text(PYDANTIC_AI.app)  # what `dragoman init` writes
     agents = load(str(file))
     async with running_socket_server(
