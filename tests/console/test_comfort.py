@@ -301,7 +301,7 @@ DROP_DELETION = """(() => {
         },
     });
 })()"""
-"""The page is not told that a conversation was deleted: a packet without content arrives instead."""
+"""News of a deletion does not reach the page: a packet without content arrives in its place."""
 HOLD_CLOSE_EVENTS = """(() => {
     const closed = [];
     const hold = (event) => {

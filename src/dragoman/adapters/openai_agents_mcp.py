@@ -29,7 +29,7 @@ async def tools_of(agent: AnyAgent, context: RunContextWrapper[Any]) -> list[Too
     """
     try:
         return await agent.get_mcp_tools(context)
-    except Exception as error:
+    except Exception as error:  # each transport raises its own when a connection is lost
         if _is_timeout(error):
             raise
         for server in agent.mcp_servers:
@@ -58,7 +58,7 @@ async def _connect_if_lost(server: MCPServer, context: RunContextWrapper[Any], a
     try:
         await server.cleanup()  # type: ignore[no-untyped-call]
         await server.connect()  # type: ignore[no-untyped-call]
-    except Exception as error:
+    except Exception as error:  # whatever the transport raises, the server is not available
         message = "An MCP server of the agent is not available"
         raise AgentError("mcp_unavailable", message, details=str(error)) from error
 

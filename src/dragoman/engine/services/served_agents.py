@@ -24,7 +24,7 @@ class ServedAgents:
         return self.by_name.get(self._names.get(name, name))
 
     def may_keep_session_data(self, name: str) -> bool:
-        """Whether an agent keeps something of its sessions elsewhere, or may do so because it is not served here."""
+        """Whether an agent keeps data of its sessions outside the log. One that is not served here may."""
         name = self._names.get(name, name)
         return name in self._with_session_data or name not in self.by_name
 

@@ -28,7 +28,6 @@ from dragoman.protocols.aisdk.streams import NOTHING, ChunkFrames, complete_stre
 from dragoman.protocols.aisdk.translate import PROTOCOL, TurnChunks
 from dragoman.protocols.aisdk.wire import ClientVersion
 from dragoman.protocols.kit.access import AdmitStream
-from dragoman.protocols.kit.body import add_headers
 from dragoman.protocols.kit.errors import InvalidBody
 from dragoman.protocols.kit.named_sessions import find_of_agent, find_or_create
 from dragoman.protocols.kit.runs import SessionStreams, find_run
@@ -231,14 +230,13 @@ class Chats:
 
 
 def _with_headers(response: Response, run_id: RunId, session: SessionView, **more: str) -> Response:
-    add_headers(
-        response,
+    response.headers.update(
         {
             "x-vercel-ai-ui-message-stream": "v1",
             "x-workflow-run-id": run_id,
             "x-dragoman-run": run_id,
             "x-dragoman-session": session.state.session_id,
             **more,
-        },
+        }
     )
     return response

@@ -131,13 +131,6 @@ async def _receive_body(request: Request, limit: int) -> bytes:
                 raise Unavailable("there is no memory for this request now") from error
 
 
-def add_headers(response: Response, headers: Mapping[str, str]) -> None:
-    """Add headers that a response does not have yet. `Response.headers` compares each with all others."""
-    response.raw_headers += [
-        (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
-    ]
-
-
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a value as a JSON answer. Raises MemoryError."""
     return Response(_ENCODER.encode(value), status, headers, "application/json")

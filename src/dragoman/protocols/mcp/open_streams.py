@@ -1,7 +1,8 @@
 """The open streams of calls, which their clients reach through any server on the database.
 
 A cancelled request and a closed form are messages of their own, so they may arrive at another server than the one that
-streams the answer. They are told to all servers. A lost hint leaves the stream open until its client gives up.
+streams the answer. Each of them is therefore a hint to all servers. A lost hint leaves the stream open until its client
+gives up.
 """
 
 from collections.abc import Iterator

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from dragoman.core.content import Json
 from dragoman.protocols.kit.app import principal_of
-from dragoman.protocols.kit.body import add_headers, header, json_response, read_json_body
+from dragoman.protocols.kit.body import header, json_response, read_json_body
 from dragoman.protocols.kit.endpoints import endpoint, request_header
 from dragoman.protocols.kit.idempotency_key import IDEMPOTENCY_KEY, idempotency_key
 from dragoman.protocols.openai import chat_wire
@@ -67,7 +67,7 @@ class ChatHandlers(OpenAiHandlers):
             headers = session_headers(handle.session)
             if chat.fields.stream:
                 response = await self._delivery.stream(request, handle, events, on_end=self._runs.on_answered)
-                add_headers(response, headers)
+                response.headers.update(headers)
                 return response
             await self._delivery.read(request, handle, events, on_end=self._runs.on_answered)
             if events.completion is None:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from dragoman.core.inputs import DisconnectPolicy
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
-from dragoman.protocols.kit.body import add_headers, json_response
+from dragoman.protocols.kit.body import json_response
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers, query
 from dragoman.protocols.kit.errors import ErrorResponse
@@ -56,10 +56,9 @@ class OpenAiHandlers(Handlers):
         async def respond(request: Request) -> Response:
             started_at = time.perf_counter()
             response = await inner(request)
-            add_headers(response, {REQUEST_ID: _new_request_id()})
+            response.headers[REQUEST_ID] = _new_request_id()
             if response.headers.get("content-type") == "application/json":
-                elapsed_ms = int((time.perf_counter() - started_at) * 1000)
-                add_headers(response, {"openai-processing-ms": str(elapsed_ms)})
+                response.headers["openai-processing-ms"] = str(int((time.perf_counter() - started_at) * 1000))
             return response
 
         return respond

@@ -22,11 +22,6 @@ def bare(identifier: str) -> str:
     return identifier.replace("-", "")
 
 
-def _dashed(digits: str) -> str:
-    """The inverse of `bare`, of 32 digits."""
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-
-
 def response_id(run_id: str) -> str:
     """The id of a run's response."""
     return f"resp_{bare(run_id)}"
@@ -48,7 +43,7 @@ def call_id(run_id: RunId | None, call: CallId, prefix: str = "call") -> str:
 def run_of(identifier: str) -> RunId | None:
     """The run that an id of a response, an item or a call leads to; None if the id has another form."""
     match = _ID.fullmatch(identifier)
-    return None if match is None else RunId(_dashed(match["run"]))
+    return None if match is None else RunId(str(uuid.UUID(match["run"])))
 
 
 def call_of(identifier: str) -> CallId:
@@ -58,10 +53,10 @@ def call_of(identifier: str) -> CallId:
         decoded = base64.b64decode((match["rest"] or "") + "==", b"-_", validate=True) if match else b""
     except binascii.Error:
         decoded = b""
-    return CallId(_dashed(decoded.hex()) if len(decoded) == 16 else identifier)  # of a UUID
+    return CallId(str(uuid.UUID(bytes=decoded)) if len(decoded) == 16 else identifier)  # of a UUID
 
 
 def session_of(identifier: str) -> SessionId | None:
     """The session that a conversation's id names; None if the id has another form."""
     match = _CONVERSATION.fullmatch(identifier)
-    return None if match is None else SessionId(_dashed(match[1]))
+    return None if match is None else SessionId(str(uuid.UUID(match[1])))

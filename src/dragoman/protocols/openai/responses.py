@@ -14,7 +14,7 @@ from dragoman.core.events import SettingsChange
 from dragoman.core.refusals import SessionUnreadable
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.app import principal_of
-from dragoman.protocols.kit.body import add_headers, json_response, read_json_body
+from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import endpoint, query, request_header
 from dragoman.protocols.kit.idempotency_key import IDEMPOTENCY_KEY, idempotency_key
@@ -83,7 +83,7 @@ class ResponseHandlers(OpenAiHandlers):
                 events = await self._runs.events(handle, skip=ALL)
                 await self._delivery.read(request, handle, events)
                 response = json_response(_terminal(events))
-            add_headers(response, headers)
+            response.headers.update(headers)
             return response
 
     @endpoint(

@@ -22,9 +22,10 @@ class SqliteKeys:
         """Store a key. Returns False, and stores nothing, if its user has `limit` keys already."""
 
         def added(connection: sqlite3.Connection) -> bool:
-            (count,) = connection.execute("SELECT count(*) FROM keys WHERE user = ?", (key.user,)).fetchone()
-            if limit is not None and count >= limit:
-                return False
+            if limit is not None:
+                (count,) = connection.execute("SELECT count(*) FROM keys WHERE user = ?", (key.user,)).fetchone()
+                if count >= limit:
+                    return False
             insert_key(connection, key)
             return True
 

@@ -42,10 +42,11 @@ class SqliteShares:
 def _add(share: Share, limit: int | None, connection: sqlite3.Connection) -> bool:
     expires_at = us_or_none(share.expires_at)
     connection.execute("DELETE FROM shares WHERE expires_at <= ?", (to_us(share.created_at),))
-    counted = "SELECT count(*) FROM shares WHERE session_id = ?"
-    (count,) = connection.execute(counted, (share.session_id,)).fetchone()
-    if limit is not None and count >= limit:
-        return False
+    if limit is not None:
+        counted = "SELECT count(*) FROM shares WHERE session_id = ?"
+        (count,) = connection.execute(counted, (share.session_id,)).fetchone()
+        if count >= limit:
+            return False
     connection.execute(
         "INSERT INTO shares (digest, owner, session_id, created_at, expires_at) VALUES (?, ?, ?, ?, ?)",
         (share.digest, share.owner, share.session_id, to_us(share.created_at), expires_at),
